@@ -2,12 +2,8 @@ package refpolicy
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 )
-
-// ErrBadOID: the text is not 40 lower-case hex digits.
-var ErrBadOID = errors.New("not an object id")
 
 // An OID is a SHA-1 object id. The zero OID means "absent" in a change.
 type OID [20]byte
