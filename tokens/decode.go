@@ -161,11 +161,11 @@ func (c *claims) set(name string, value json.RawMessage) (ok bool) {
 		c.jti, _ = asString(value)
 		ok = true // decides nothing in a customer's token, so no form of it is refused
 	case "scopes":
-		c.scopes, ok = asStrings[Scope](value)
+		c.scopes, ok = asScopes(value)
 	case "ops":
-		c.ops, ok = asStrings[refpolicy.Op](value)
+		c.ops, ok = orNot(refpolicy.ParseOps(value))
 	case "refs":
-		c.refs, ok = asRules(value)
+		c.refs, ok = orNot(refpolicy.ParseRules(value))
 	case "exp":
 		c.exp, ok = asTime(value)
 		c.hasExp = ok
@@ -181,27 +181,25 @@ func (c *claims) set(name string, value json.RawMessage) (ok bool) {
 	return ok
 }
 
-// asRules reads [[pattern, [op, ...]], ...]; the pattern's form is refpolicy's to judge.
-func asRules(value json.RawMessage) ([]refpolicy.Rule, bool) {
+// asScopes reads an array of strings; strings that are no scope stay in the list.
+func asScopes(value json.RawMessage) ([]Scope, bool) {
 	list, ok := asArray(value)
 	if !ok {
 		return nil, false
 	}
-	rules := make([]refpolicy.Rule, len(list))
+	scopes := make([]Scope, len(list))
 	for i, element := range list {
-		pair, ok := asArray(element)
-		if !ok || len(pair) != 2 {
+		s, ok := asString(element)
+		if !ok {
 			return nil, false
 		}
-		pattern, isString := asString(pair[0])
-		ops, isList := asStrings[refpolicy.Op](pair[1])
-		if !isString || !isList {
-			return nil, false
-		}
-		rules[i] = refpolicy.Rule{Pattern: pattern, Ops: ops}
+		scopes[i] = Scope(s)
 	}
-	return rules, true
+	return scopes, true
 }
+
+// orNot drops what err says: the claim's name and type are all that is told.
+func orNot[T any](v T, err error) (T, bool) { return v, err == nil }
 
 func asTime(value json.RawMessage) (time.Time, bool) {
 	n, ok := asInteger(value)

@@ -67,19 +67,10 @@ func (c *Claims) wire() jwt.MapClaims {
 		m["epoch"] = *c.Epoch
 	}
 	if len(c.Refs) > 0 {
-		m["refs"] = wirePairs(c.Refs)
+		m["refs"] = c.Refs
 	}
 	if len(c.Ops) > 0 {
 		m["ops"] = c.Ops
 	}
 	return m
-}
-
-// wirePairs writes each rule as [pattern, [op, ...]].
-func wirePairs(rules []refpolicy.Rule) [][2]any {
-	pairs := make([][2]any, len(rules))
-	for i, r := range rules {
-		pairs[i] = [2]any{r.Pattern, append([]refpolicy.Op{}, r.Ops...)}
-	}
-	return pairs
 }

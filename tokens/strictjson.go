@@ -63,23 +63,6 @@ func asArray(value json.RawMessage) (list []json.RawMessage, ok bool) {
 	return list, json.Unmarshal(value, &list) == nil
 }
 
-// asStrings gives the strings of the array of strings that value is.
-func asStrings[S ~string](value json.RawMessage) ([]S, bool) {
-	list, ok := asArray(value)
-	if !ok {
-		return nil, false
-	}
-	out := make([]S, len(list))
-	for i, element := range list {
-		s, ok := asString(element)
-		if !ok {
-			return nil, false
-		}
-		out[i] = S(s)
-	}
-	return out, true
-}
-
 // asInteger gives the integer that value is; 1e9 and 5.0 are integers. What does
 // not fit is given as the greatest or least int64.
 func asInteger(value json.RawMessage) (n int64, ok bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"time"
 
@@ -87,12 +88,21 @@ func (v *Verifier) verifyAnew(set *keyset, raw string) (*Principal, error) {
 		return nil, err
 	}
 	if p.Policy, err = refpolicy.New(t.claims.refs, t.claims.ops); err != nil {
-		return nil, &ClaimError{"refs", "malformed pattern"}
+		return nil, badPattern(err)
 	}
 	if p.Repo == "" {
 		return nil, ErrNoRepoClaim
 	}
 	return p, nil
+}
+
+// badPattern names the claim and the rule that a pattern breaks, not the pattern.
+func badPattern(err error) error {
+	var bad *refpolicy.PatternError
+	if errors.As(err, &bad) {
+		return &ClaimError{"refs", "a pattern is malformed: " + bad.Rule}
+	}
+	return &ClaimError{"refs", "malformed"}
 }
 
 func principalOf(c *claims, key *Key) *Principal {
