@@ -11,6 +11,7 @@ const (
 	MaxBatchKeys  = 20_000  // checks, sets, adds and deletes together
 	BulkKeys      = 1_000   // what bulk work (settling, sweeping) puts into one batch
 	MaxKeyBytes   = 4 << 10
+	MaxSpaceBytes = 4 << 10
 	BatchIDMemory = 10 * time.Minute // how long a batch id answers instead of repeating
 )
 
@@ -35,7 +36,8 @@ type Batch struct {
 	ID    string
 	Space Space
 
-	// Checks must all hold, in the state before the batch (AtMost: after Adds).
+	// Checks must all hold, in the state before the batch (AtMost: after Adds; its
+	// key may be in no Deletes or Sets). The first that does not hold is told.
 	Checks []Check
 	// Deletes are done first, then Sets, then Adds; a key named in two of them
 	// is an ErrInvalidBatch.
@@ -55,6 +57,7 @@ type Set struct {
 
 // An Add adds Delta to the decimal integer stored under Key; absent counts as 0.
 // Counters are stored as decimal text, so Get shows them and Equal can check them.
+// A value that is no such text, or a sum beyond 64 bits, makes the batch an ErrInvalidBatch.
 type Add struct {
 	Key   string
 	Delta int64
@@ -139,7 +142,8 @@ type View interface {
 	Scan(ctx context.Context, prefix, start string, limit int) ([]Item, error)
 
 	// Log returns up to limit entries numbered above after, oldest first. It is
-	// ErrLogTrimmed when entry after+1 was there once and has been dropped.
+	// ErrLogTrimmed when entry after+1 was there once and has been dropped. limit
+	// <= 0 is an error.
 	Log(ctx context.Context, after uint64, limit int) ([]Entry, error)
 
 	// LastSeq is the number of the newest log entry, 0 for none.

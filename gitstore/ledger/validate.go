@@ -1,59 +1,94 @@
 package ledger
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Validate reports what is wrong with b before an engine tries it: ErrTooLarge
 // or ErrInvalidBatch with the reason. Engines call it first.
 func (b *Batch) Validate() error {
-	if b.Space == "" {
-		return fmt.Errorf("%w: no space", ErrInvalidBatch)
+	if err := b.Space.Validate(); err != nil {
+		return err
 	}
 	keys := len(b.Checks) + len(b.Deletes) + len(b.Sets) + len(b.Adds)
 	if keys > MaxBatchKeys {
 		return fmt.Errorf("%w: %d keys, at most %d", ErrTooLarge, keys, MaxBatchKeys)
 	}
+	size, err := b.size()
+	if err != nil {
+		return err
+	}
+	if size > MaxBatchBytes {
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, MaxBatchBytes)
+	}
+	return b.validKeys()
+}
+
+// Validate reports whether s can name a space: 1 to MaxSpaceBytes bytes.
+func (s Space) Validate() error {
+	if s == "" || len(s) > MaxSpaceBytes {
+		return fmt.Errorf("%w: space of %d bytes, 1 to %d allowed", ErrInvalidBatch, len(s), MaxSpaceBytes)
+	}
+	return nil
+}
+
+// size adds up b's bytes and looks at the kinds of its checks on the way.
+func (b *Batch) size() (int, error) {
 	size := len(b.Log)
 	for i := range b.Checks {
 		c := &b.Checks[i]
 		if c.Kind < CheckEqual || c.Kind > CheckBefore {
-			return fmt.Errorf("%w: check of unknown kind %d", ErrInvalidBatch, c.Kind)
+			return 0, fmt.Errorf("%w: check of unknown kind %d", ErrInvalidBatch, c.Kind)
 		}
 		if c.Kind != CheckBefore {
 			if err := validKey(c.Key); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		size += len(c.Key) + len(c.Value)
 	}
-	written := make(map[string]struct{}, len(b.Deletes)+len(b.Sets)+len(b.Adds))
-	write := func(key string, n int) error {
-		if err := validKey(key); err != nil {
-			return err
-		}
-		if _, twice := written[key]; twice {
-			return fmt.Errorf("%w: key %q written twice", ErrInvalidBatch, key)
-		}
-		written[key] = struct{}{}
-		size += len(key) + n
-		return nil
-	}
 	for _, k := range b.Deletes {
-		if err := write(k, 0); err != nil {
+		size += len(k)
+	}
+	for i := range b.Sets {
+		size += len(b.Sets[i].Key) + len(b.Sets[i].Value)
+	}
+	for i := range b.Adds {
+		size += len(b.Adds[i].Key)
+	}
+	return size, nil
+}
+
+// validKeys wants every written key in its limits and written once, and counters
+// under AtMost changed by Adds alone.
+func (b *Batch) validKeys() error {
+	n := len(b.Deletes) + len(b.Sets) + len(b.Adds)
+	written := make([]string, 0, n)
+	for _, k := range b.Deletes {
+		written = append(written, k)
+	}
+	for i := range b.Sets {
+		written = append(written, b.Sets[i].Key)
+	}
+	for i := range b.Checks {
+		if c := &b.Checks[i]; c.Kind == CheckAtMost && slices.Contains(written, c.Key) {
+			return fmt.Errorf("%w: AtMost on key %q, which the batch sets or deletes", ErrInvalidBatch, c.Key)
+		}
+	}
+	for i := range b.Adds {
+		written = append(written, b.Adds[i].Key)
+	}
+	for _, k := range written {
+		if err := validKey(k); err != nil {
 			return err
 		}
 	}
-	for _, s := range b.Sets {
-		if err := write(s.Key, len(s.Value)); err != nil {
-			return err
+	slices.Sort(written)
+	for i := 1; i < n; i++ {
+		if written[i] == written[i-1] {
+			return fmt.Errorf("%w: key %q written twice", ErrInvalidBatch, written[i])
 		}
-	}
-	for _, a := range b.Adds {
-		if err := write(a.Key, 0); err != nil {
-			return err
-		}
-	}
-	if size > MaxBatchBytes {
-		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, MaxBatchBytes)
 	}
 	return nil
 }
