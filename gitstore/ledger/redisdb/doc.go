@@ -1,0 +1,26 @@
+// Package redisdb is the ledger on Redis (7.0 or newer), shared by several nodes.
+//
+// A batch is one Lua script on the keys of one space, which stand under one hash
+// tag, so that Redis Cluster works too: a hash of values, a sorted set that orders
+// their keys, a stream with the log, and a hash with the space's numbers. The
+// answer of a batch is kept under its ID, so a script that is sent again answers
+// and does not repeat.
+//
+// What is promised. Redis with "appendonly yes" and "appendfsync always" syncs its
+// file after the commands of one turn of its event loop and before it sends any
+// reply or message of that turn. So on one Redis an answer means durable, and what
+// a view, a watcher or a failed check shows is durable too. Open looks whether the
+// server is set up so.
+//
+// What is not. Replicas are behind by what is on its way to them, and Redis tells a
+// client before it tells a replica. After a failover to a replica, or with a data
+// folder that is older than the last answer, writes that were acknowledged may be
+// missing. No setting of Redis rules this out. Each space therefore carries an
+// incarnation and a version, and a node that finds a space behind what it was told
+// before stops writing to it: a *LostWritesError. A node that was told nothing
+// cannot see it.
+//
+// A disk that is full ends a Redis with "appendfsync always" (that is Redis' own
+// decision): ErrUnavailable until it is started again. Full memory is ErrNoSpace;
+// batches that only delete go through then and make room.
+package redisdb

@@ -1,0 +1,48 @@
+package redisdb
+
+import (
+	"strings"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// keys are the Redis keys of one space. All carry the space as their hash tag, so
+// that a cluster keeps them in one slot and a script may touch them all.
+type keys struct {
+	values  string // hash: key -> value
+	order   string // sorted set of the keys, all with score 0, so in byte order
+	log     string // stream: <seq>-0 -> a (at, microseconds), d (data)
+	meta    string // hash: inc, ver, at, seq, low (first log number kept)
+	dropped string // when the space was last dropped, microseconds
+	answer  string // prefix of the answers by batch ID
+	channel string // gets the number of each new log entry
+}
+
+// A brace would end the hash tag early, and an empty tag is none.
+var tagEscape = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+
+func keysOf(s ledger.Space) keys {
+	p := "headgate:{" + tagEscape.Replace(string(s)) + "}:"
+	return keys{
+		values:  p + "values",
+		order:   p + "order",
+		log:     p + "log",
+		meta:    p + "meta",
+		dropped: p + "dropped",
+		answer:  p + "answer:",
+		channel: p + "grown",
+	}
+}
+
+// bounds are the ends of the keys with prefix at or after start, as ZRANGEBYLEX
+// takes them.
+func bounds(prefix, start string) (low, high string) {
+	low, high = "["+max(prefix, start), "+"
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] < 0xff {
+			high = "(" + prefix[:i] + string([]byte{prefix[i] + 1})
+			break
+		}
+	}
+	return low, high
+}
