@@ -17,7 +17,7 @@ const (
 	pgpBegin  = "-----BEGIN PGP SIGNATURE-----"
 	pgpEnd    = "-----END PGP SIGNATURE-----"
 	pgpKeyEnd = "-----END PGP PUBLIC KEY BLOCK-----"
-	// A key registered with fewer bits is taken for a mistake.
+	// The top bit of a 2048 bit modulus may be missing.
 	minRSABits = 2047
 )
 
@@ -34,8 +34,8 @@ func readPublicKeys(text []byte) (openpgp.EntityList, error) {
 			return nil, err
 		}
 		for _, e := range entities {
-			if e.PrivateKey != nil {
-				return nil, errors.New("it is a private key")
+			if err := registrable(e); err != nil {
+				return nil, err
 			}
 		}
 		all, text = append(all, entities...), rest
@@ -44,6 +44,25 @@ func readPublicKeys(text []byte) (openpgp.EntityList, error) {
 		return nil, errors.New("it holds no key")
 	}
 	return all, nil
+}
+
+func registrable(e *openpgp.Entity) error {
+	if e.PrivateKey != nil {
+		return errors.New("it is a private key")
+	}
+	keys := []*packet.PublicKey{e.PrimaryKey}
+	for _, sub := range e.Subkeys {
+		keys = append(keys, sub.PublicKey)
+	}
+	for _, key := range keys {
+		if key.PubKeyAlgo != packet.PubKeyAlgoRSA && key.PubKeyAlgo != packet.PubKeyAlgoRSASignOnly {
+			continue
+		}
+		if bits, err := key.BitLength(); err != nil || bits < minRSABits {
+			return fmt.Errorf("RSA key %s has %d bits, want 2048", key.KeyIdString(), bits)
+		}
+	}
+	return nil
 }
 
 func (k *Keys) verifyOpenPGP(payload, armored []byte) error {
