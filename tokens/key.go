@@ -36,25 +36,31 @@ type Key struct {
 
 	method jwt.SigningMethod // the one algorithm that fits the key's type
 	public crypto.PublicKey
+	print  string
 }
+
+// Fingerprint is the same for equal public keys only, whatever their ids.
+func (k Key) Fingerprint() string { return k.print }
 
 // NewKey makes an active, unlimited Key of pub: EC P-256, RSA of at least 2048
 // bits, or Ed25519, else ErrUnsupportedKey. An empty id stands for the key's
-// fingerprint (16 hex digits); an id of a bad form is ErrBadKeyID.
+// fingerprint (its first 16 hex digits); an id of a bad form is ErrBadKeyID.
 func NewKey(id string, pub crypto.PublicKey) (Key, error) {
 	method, err := methodFor(pub)
 	if err != nil {
 		return Key{}, err
 	}
+	print, err := fingerprint(pub)
+	if err != nil {
+		return Key{}, err
+	}
 	if id == "" {
-		if id, err = fingerprint(pub); err != nil {
-			return Key{}, err
-		}
+		id = print[:16]
 	}
 	if !validKeyID(id) {
 		return Key{}, fmt.Errorf("%w: %q", ErrBadKeyID, id)
 	}
-	return Key{ID: id, method: method, public: pub}, nil
+	return Key{ID: id, method: method, public: pub, print: print}, nil
 }
 
 // verifies reports whether k made sig over signed under the algorithm alg.
@@ -87,7 +93,7 @@ func fingerprint(pub crypto.PublicKey) (string, error) {
 		return "", ErrUnsupportedKey
 	}
 	sum := sha256.Sum256(der)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:]), nil
 }
 
 func validKeyID(id string) bool {

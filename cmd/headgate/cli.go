@@ -1,0 +1,10 @@
+package main
+
+// cli is the command line. Every flag can be given as HEADGATE_<NAME> as well. A
+// command is a struct of flags whose Run method takes what run (main.go) binds:
+// a context.Context that ends at SIGINT and SIGTERM, and the io.Writer of
+// standard output.
+type cli struct {
+	Keygen keygenCmd `cmd:"" help:"Make an org's signing key and its public key."`
+	Token  tokenCmd  `cmd:"" help:"Sign a token and print it."`
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/headgate/headgate/tokens"
+)
+
+// keygenCmd makes the key pair with which an org's backend signs tokens.
+type keygenCmd struct {
+	Org string `required:"" placeholder:"ORG" help:"The org that the key is for."`
+	Out string `required:"" placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
+}
+
+// Run writes both files and says where, or writes nothing: files that are there
+// already stay as they are.
+func (c *keygenCmd) Run(out io.Writer) error {
+	private, public, err := writeOrgKey(c.Out, c.Org)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s  signs tokens for %s; keep it in your backend\n%s  goes to the server: --trust %s=%s\n",
+		private, c.Org, public, c.Org, public)
+	return err
+}
+
+// writeOrgKey makes a new ES256 key for org and gives the paths of its files below dir.
+func writeOrgKey(dir, org string) (private, public string, err error) {
+	if err := checkOrg(org); err != nil {
+		return "", "", fmt.Errorf("org %w", err)
+	}
+	private, public = filepath.Join(dir, org+".key.pem"), filepath.Join(dir, org+".pub.pem")
+	if _, err := os.Lstat(public); !errors.Is(err, fs.ErrNotExist) {
+		return "", "", fmt.Errorf("write key %s: %w", public, fs.ErrExist)
+	}
+	key, err := tokens.GenerateKey()
+	if err != nil {
+		return "", "", fmt.Errorf("make key: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", fmt.Errorf("make folder: %w", err)
+	}
+	if err := tokens.WritePrivateKey(private, key); err != nil {
+		return "", "", err
+	}
+	if err := tokens.WritePublicKey(public, key.Public()); err != nil {
+		return "", "", errors.Join(err, os.Remove(private))
+	}
+	return private, public, nil
+}
