@@ -252,27 +252,6 @@ func TestAllowedSignersRefused(t *testing.T) {
 	}
 }
 
-func TestOpenPGPKeysRefused(t *testing.T) {
-	needTools(t, "git", "gpg")
-	w := newWorkshop(t)
-	_, public := w.gpgKey(t, "good@example.com", "ed25519", "never")
-	_, weak := w.gpgKey(t, "weak@example.com", "rsa1024", "never")
-	private := w.must(t, nil, "gpg", "--batch", "--armor", "--export-secret-keys", "good@example.com")
-	for what, text := range map[string][]byte{
-		"empty":   nil,
-		"no key":  []byte("hello"),
-		"cut":     public[:len(public)/2],
-		"private": []byte(private),
-		"weak":    weak,
-		"second":  append(bytes.Clone(public), weak...),
-	} {
-		k, err := New([][]byte{public, text}, nil)
-		if k != nil || !errors.Is(err, ErrBadKey) || !strings.Contains(err.Error(), "OpenPGP key 2") {
-			t.Errorf("%s: New = %v, %v; want ErrBadKey of key 2", what, k, err)
-		}
-	}
-}
-
 func FuzzAllowedSigners(f *testing.F) {
 	_, key := newForge(f)
 	good := authorized(key)
@@ -329,19 +308,6 @@ func FuzzSSHSignature(f *testing.F) {
 		}
 		if !bytes.Equal(sig.PublicKey, want.PublicKey) || !bytes.Equal(sig.Signature, want.Signature) || sig.Hash != want.Hash {
 			t.Fatalf("%q passes as a signature", text)
-		}
-	})
-}
-
-func FuzzOpenPGPSignature(f *testing.F) {
-	for _, s := range []string{pgpBegin + "\n\n" + pgpEnd, pgpBegin + "\n\nwsE=\n=abcd\n" + pgpEnd, pgpBegin + "\nVersion: x\n\niHUEABYKAB0=\n" + pgpEnd + "\n"} {
-		f.Add([]byte(s))
-	}
-	keys := &Keys{}
-	f.Fuzz(func(t *testing.T, text []byte) {
-		err := keys.verifyOpenPGP([]byte(unsignedCommit), text)
-		if !errors.Is(err, ErrBadSignature) && !errors.Is(err, ErrUntrusted) {
-			t.Fatalf("verifyOpenPGP(%q) without keys = %v", text, err)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func mustKeys(t *testing.T, pgp [][]byte, allowed string) *Keys {
+func mustKeys(t testing.TB, pgp [][]byte, allowed string) *Keys {
 	t.Helper()
 	keys, err := New(pgp, []byte(allowed))
 	if err != nil {
