@@ -17,13 +17,27 @@ const (
 // "name=value". Words that mean nothing to us are kept, as git ignores them.
 type Capabilities []string
 
-// parseCapabilities splits a list at its spaces.
-func parseCapabilities(list string) Capabilities {
-	words := strings.Fields(list)
-	if len(words) == 0 {
-		return nil
+// How many words one side may send, and how many bytes they may have together.
+// Git sends about twenty words; all of them have to fit into one line again.
+const (
+	maxCapabilities     = 256
+	maxCapabilityLength = 16 << 10
+)
+
+// add splits list at its spaces and appends the words.
+func (c *Capabilities) add(list string) error {
+	*c = append(*c, strings.Fields(list)...)
+	length := 0
+	for _, word := range *c {
+		length += len(word) + 1
 	}
-	return words
+	if len(*c) > maxCapabilities {
+		return &LimitError{What: "capabilities", Limit: maxCapabilities}
+	}
+	if length > maxCapabilityLength {
+		return &LimitError{What: "bytes of capabilities", Limit: maxCapabilityLength}
+	}
+	return nil
 }
 
 // Has reports whether the word name, or name with a value, was sent.
@@ -78,6 +92,3 @@ func ReceivePackCapabilities(agent string) Capabilities {
 		capPushOptions, "object-format=sha1", "agent=" + agent,
 	}
 }
-
-// maxCapabilities bounds how many words one side may send; git has about twenty.
-const maxCapabilities = 256

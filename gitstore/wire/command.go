@@ -114,7 +114,7 @@ func (q *V2Request) addCapability(word string) error {
 	default:
 		return protocolErrorf("unknown capability %s", quote(word))
 	}
-	if err := within(len(q.Capabilities), 16, "capabilities"); err != nil {
+	if err := within(len(q.Capabilities), maxCapabilities, "capabilities"); err != nil {
 		return err
 	}
 	q.Capabilities = append(q.Capabilities, word)

@@ -58,6 +58,7 @@ func (d *DepthRequest) addLine(line string, limits Limits) (taken bool, err erro
 			return true, err
 		}
 		d.DeepenNot = append(d.DeepenNot, rest)
+		return true, limits.checkName(rest)
 	default:
 		return false, nil
 	}

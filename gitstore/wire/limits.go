@@ -10,7 +10,7 @@ type Limits struct {
 	DeepenNot   int
 	RefPrefixes int // more than these and ls-refs answers as if none had been sent, as git does
 	RefUpdates  int // commands of one push
-	RefName     int // bytes of one ref name in a push
+	RefName     int // bytes of one ref name or prefix
 	PushOptions int
 }
 
@@ -48,6 +48,13 @@ func (l Limits) withDefaults() Limits {
 func within(n, limit int, what string) error {
 	if n >= limit {
 		return &LimitError{What: what, Limit: int64(limit)}
+	}
+	return nil
+}
+
+func (l Limits) checkName(name string) error {
+	if len(name) > l.RefName {
+		return &LimitError{What: "bytes in a ref name", Limit: int64(l.RefName)}
 	}
 	return nil
 }

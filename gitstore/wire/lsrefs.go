@@ -43,6 +43,9 @@ func readLsRefs(next func() (string, error), limits Limits) (*LsRefsRequest, err
 		case line == "unborn":
 			q.Unborn = true
 		case isPrefix:
+			if err := limits.checkName(prefix); err != nil {
+				return nil, err
+			}
 			// Prefixes only save work, so too many of them are as good as none.
 			if prefixes++; prefixes <= limits.RefPrefixes {
 				q.Prefixes = append(q.Prefixes, prefix)

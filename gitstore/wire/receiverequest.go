@@ -89,12 +89,11 @@ func (q *ReceiveRequest) addLine(line []byte, limits Limits) error {
 	if err != nil {
 		return err
 	}
-	if len(update.Ref) > limits.RefName {
-		return &LimitError{What: "bytes in a ref name", Limit: int64(limits.RefName)}
+	if err := limits.checkName(update.Ref); err != nil {
+		return err
 	}
 	q.Updates = append(q.Updates, update)
-	q.Capabilities = append(q.Capabilities, parseCapabilities(string(words))...)
-	return within(len(q.Capabilities), maxCapabilities, "capabilities")
+	return q.Capabilities.add(string(words))
 }
 
 func parseUpdate(text string) (RefUpdate, error) {
@@ -177,7 +176,7 @@ func (q *ReceiveRequest) ReportForm() ReportForm {
 func (q *ReceiveRequest) Encode(w io.Writer) error {
 	e := newRequestEncoder(w)
 	for _, id := range q.Shallow {
-		e.string("shallow " + id.String())
+		e.string("shallow " + id.String() + "\n")
 	}
 	words := ""
 	if len(q.Capabilities) > 0 {

@@ -2,10 +2,8 @@ package wire
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/headgate/headgate/refpolicy"
@@ -185,7 +183,7 @@ func (r *RefReport) addOption(line string) (err error) {
 	case "forced-update":
 		r.Option.ForcedUpdate = true
 	default:
-		err = errors.New("unknown option " + strconv.Quote(key))
+		err = protocolErrorf("unknown option %s", quote(key))
 	}
 	return err
 }

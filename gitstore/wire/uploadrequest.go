@@ -19,7 +19,7 @@ import (
 //	negotiate  = *( *have flush-pkt ) *have [ pkt-line("done" LF) ]
 //	have       = pkt-line("have" SP oid LF)
 type UploadRequest struct {
-	Capabilities Capabilities // of the first want; DeepenRelative stands in the field
+	Capabilities Capabilities // of the wants; deepen-relative is one of them
 	Wants        []refpolicy.OID
 	DepthRequest
 	Filter string // a valid filter spec; empty: none
@@ -75,8 +75,7 @@ func (q *UploadRequest) addLine(line string, limits Limits) error {
 		if err := addOID(&q.Wants, "want "+id, limits.Wants, "wants"); err != nil {
 			return err
 		}
-		q.Capabilities = append(q.Capabilities, parseCapabilities(words)...)
-		return within(len(q.Capabilities), maxCapabilities, "capabilities")
+		return q.Capabilities.add(words)
 	}
 	if spec, ok := strings.CutPrefix(line, "filter "); ok {
 		if q.Filter != "" {
@@ -147,10 +146,6 @@ func addHave(batch []refpolicy.OID, line string) ([]refpolicy.OID, error) {
 
 func (q *UploadRequest) finish() error {
 	q.DeepenRelative = q.Capabilities.Has("deepen-relative")
-	q.Capabilities = slices.DeleteFunc(q.Capabilities, func(w string) bool { return w == "deepen-relative" })
-	if len(q.Capabilities) == 0 {
-		q.Capabilities = nil
-	}
 	if err := q.Capabilities.checkFormat(); err != nil {
 		return err
 	}
@@ -164,7 +159,7 @@ func (q *UploadRequest) Encode(w io.Writer) error {
 	for _, word := range q.Capabilities {
 		words += " " + word
 	}
-	if q.DeepenRelative {
+	if q.DeepenRelative && !q.Capabilities.Has("deepen-relative") {
 		words += " deepen-relative"
 	}
 	for _, id := range q.Wants {
