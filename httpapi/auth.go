@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/tokens"
+)
+
+// A request is an exchange that was let in.
+type request struct {
+	x    *exchange
+	r    *http.Request
+	who  *tokens.Principal
+	name string         // of the repo, where the route has one
+	repo *gitstore.Repo // where the route opens one
+
+	target string // the branch a write is about, as soon as it is known
+}
+
+func (q *request) ctx() context.Context { return q.r.Context() }
+
+func (q *request) caller() gitstore.Caller { return callerOf(q.who) }
+
+// callerOf is what the store knows of who asks.
+func callerOf(p *tokens.Principal) gitstore.Caller {
+	return gitstore.Caller{
+		Actor: gitstore.Actor{
+			Org: p.Org, Subject: p.Subject, KeyID: p.KeyID, TokenID: p.TokenID,
+			Session: p.Session, Epoch: p.Epoch,
+		},
+		Policy: p.Policy,
+	}
+}
+
+// admit checks, in this order: the token, that claim and path agree, the scope,
+// and that the repo exists.
+func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
+	var err error
+	if q.who, err = s.authenticate(q.x, q.r, false); err != nil {
+		return err
+	}
+	if rt.access >= repoName {
+		if q.name, err = namedRepo(ctx, q.who); err != nil {
+			return err
+		}
+		q.x.repo = q.name
+	}
+	if rt.scope != "" {
+		if err := q.who.Require(rt.scope); err != nil {
+			return err
+		}
+	}
+	if rt.access == repoOpen {
+		q.repo, err = s.Store.Repo(q.ctx(), q.who.Org, q.name)
+	}
+	return err
+}
+
+// namedRepo is the repo of the token's claim, which the path must agree with where
+// it names one, byte for byte.
+func namedRepo(ctx echo.Context, who *tokens.Principal) (string, error) {
+	if len(ctx.ParamNames()) == 0 {
+		return who.Repo, nil
+	}
+	name, err := param(ctx, "repo")
+	if err != nil || name != who.Repo {
+		return "", gitstore.ErrRepoNotFound
+	}
+	return name, nil
+}
+
+// authenticate finds out who asks.
+func (s *Server) authenticate(x *exchange, r *http.Request, git bool) (*tokens.Principal, error) {
+	token, err := credentials(r, git)
+	if err != nil {
+		return nil, err
+	}
+	who, err := s.Tokens.Verify(r.Context(), token)
+	if err != nil {
+		x.token = tokens.ShortHash(token)
+		return nil, err
+	}
+	x.who = who
+	return who, nil
+}
+
+var errNoCredentials = &requestError{kind: kindNoCredentials, text: "authorization required"}
+
+// credentials takes the token out of the Authorization header: Bearer, on git
+// paths also Basic with any user name and the token as the password. The scheme's
+// case does not count.
+func credentials(r *http.Request, git bool) (string, error) {
+	headers := r.Header["Authorization"]
+	if len(headers) != 1 {
+		return "", errNoCredentials
+	}
+	scheme, value, _ := strings.Cut(strings.TrimSpace(headers[0]), " ")
+	value = strings.TrimSpace(value)
+	switch {
+	case value == "":
+		return "", errNoCredentials
+	case strings.EqualFold(scheme, "bearer"):
+		return value, nil
+	case git && strings.EqualFold(scheme, "basic"):
+		return passwordOf(value)
+	}
+	return "", errNoCredentials
+}
+
+func passwordOf(basic string) (string, error) {
+	raw, err := base64.StdEncoding.DecodeString(basic)
+	if err != nil {
+		return "", errNoCredentials
+	}
+	_, password, _ := strings.Cut(string(raw), ":")
+	if password == "" {
+		return "", errNoCredentials
+	}
+	return password, nil
+}
+
+// challenge is the WWW-Authenticate header of a 401: git sends the credentials of
+// its URL only after one for Basic.
+func challenge(routeName string) string {
+	if strings.HasPrefix(routeName, "git") {
+		return `Basic realm="Git Repository"`
+	}
+	return `Bearer realm="headgate"`
+}

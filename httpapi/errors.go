@@ -1,0 +1,345 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/gitstore/gitcmd"
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/wire"
+	"github.com/headgate/headgate/refpolicy"
+	"github.com/headgate/headgate/tokens"
+)
+
+// A requestError is an error of this room: something about the request itself.
+type requestError struct {
+	kind requestKind
+	text string // may be shown
+}
+
+func (e *requestError) Error() string { return e.text }
+
+// A requestKind is what is wrong with a request.
+type requestKind uint8
+
+const (
+	kindInvalid requestKind = iota
+	kindNoCredentials
+	kindForbidden
+	kindTooLarge
+	kindMediaType
+	kindNotSupported
+	kindBodyCut
+	kindMethod
+	kindNotReady
+	kindPrecondition
+	kindRange
+)
+
+// invalid is a malformed request.
+func invalid(format string, args ...any) error {
+	return &requestError{kind: kindInvalid, text: fmt.Sprintf(format, args...)}
+}
+
+// tooLarge is a request over a limit, which the text names.
+func tooLarge(format string, args ...any) error {
+	return &requestError{kind: kindTooLarge, text: fmt.Sprintf(format, args...)}
+}
+
+// The code values of error bodies that this room sends.
+const (
+	codeInvalid      = "invalid_request"
+	codeUnauthorized = "unauthorized"
+	codeForbidden    = "forbidden"
+	codePolicy       = "policy_denied"
+	codeNoRepo       = "repository_not_found"
+	codeRepoDeleted  = "repository_deleted"
+	codeRepoExists   = "repository_exists"
+	codeNoRef        = "ref_not_found"
+	codeNoPath       = "path_not_found"
+	codeNoObject     = "object_not_found"
+	codeNoRoute      = "route_not_found"
+	codeMethod       = "method_not_allowed"
+	codeMediaType    = "unsupported_media_type"
+	codeExists       = "already_exists"
+	codeConflict     = "ref_conflict"
+	codeDefault      = "default_branch"
+	codeNoChanges    = "no_changes"
+	codePrecondition = "precondition_failed"
+	codeRange        = "range_not_satisfiable"
+	codeNotForward   = "not_fast_forward"
+	codeTooLarge     = "payload_too_large"
+	codeNotSupported = "not_supported"
+	codeInternal     = "internal"
+	codeUnavailable  = "unavailable"
+	codeTimeout      = "timeout"
+	codeCanceled     = "canceled"
+	codeNoSpace      = "no_space"
+)
+
+// statusCanceled is what a request is logged with whose client went away.
+const statusCanceled = 499
+
+const (
+	internalText = "internal error"
+	noRepoText   = "repository not found"
+)
+
+// A problem is what a client is told about an error.
+type problem struct {
+	status int
+	code   string
+	text   string
+}
+
+// retryable reports whether the same request may succeed later, unchanged.
+func (p problem) retryable() bool {
+	switch p.status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusInsufficientStorage,
+		http.StatusRequestTimeout, http.StatusGatewayTimeout, http.StatusBadGateway:
+		return true
+	}
+	return false
+}
+
+// label is the result.status of an envelope that tells of p.
+func (p problem) label() string {
+	switch {
+	case p.code == codeConflict:
+		return "precondition_failed"
+	case p.status == http.StatusRequestEntityTooLarge:
+		return "payload_too_large"
+	}
+	switch p.status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return "invalid"
+	case http.StatusUnauthorized:
+		return "unauthorized"
+	case http.StatusForbidden:
+		return "forbidden"
+	case http.StatusNotFound:
+		return "not_found"
+	case http.StatusConflict:
+		return "conflict"
+	case http.StatusPreconditionFailed:
+		return "precondition_failed"
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusInsufficientStorage:
+		return "unavailable"
+	case http.StatusRequestTimeout, statusCanceled, http.StatusGatewayTimeout:
+		return "timeout"
+	case http.StatusInternalServerError:
+		return "internal"
+	}
+	return "failed"
+}
+
+// problemOf decides what a client is told about err. No other function picks a
+// status. An error not listed here is our fault: 500, no detail, logged in full.
+func problemOf(err error) problem {
+	if p, ok := typedProblem(err); ok {
+		return p
+	}
+	for _, row := range sentinels {
+		if errors.Is(err, row.err) {
+			text := row.text
+			if text == "" {
+				text = err.Error()
+			}
+			return problem{row.status, row.code, text}
+		}
+	}
+	if text, ok := wire.ErrorText(err); ok {
+		return problem{http.StatusBadRequest, codeInvalid, text}
+	}
+	return problem{http.StatusInternalServerError, codeInternal, internalText}
+}
+
+// typedProblem knows the errors that are structs; their own text is shown, without
+// what they were wrapped in.
+func typedProblem(err error) (problem, bool) {
+	var (
+		request *requestError
+		moved   *gitstore.RefMovedError
+		clash   *gitstore.NameClashError
+		denied  *refpolicy.DeniedError
+		name    *refpolicy.RefNameError
+		scope   *tokens.ScopeError
+		claim   *tokens.ClaimError
+		route   *echo.HTTPError
+	)
+	switch {
+	case errors.As(err, &request):
+		return request.problem(), true
+	case errors.As(err, &moved):
+		return problem{http.StatusConflict, codeConflict, moved.Error()}, true
+	case errors.As(err, &clash):
+		return problem{http.StatusConflict, codeExists, clash.Error()}, true
+	case errors.As(err, &denied):
+		return problem{http.StatusForbidden, codePolicy, denied.Error()}, true
+	case errors.As(err, &name):
+		return problem{http.StatusBadRequest, codeInvalid, name.Error()}, true
+	case errors.As(err, &scope):
+		return problem{http.StatusForbidden, codeForbidden, scope.Error()}, true
+	case errors.As(err, &claim):
+		return problem{http.StatusUnauthorized, codeUnauthorized, claim.Error()}, true
+	case errors.As(err, &route):
+		return routeProblem(route.Code), true
+	}
+	return problem{}, false
+}
+
+func (e *requestError) problem() problem {
+	switch e.kind {
+	case kindNoCredentials:
+		return problem{http.StatusUnauthorized, codeUnauthorized, e.text}
+	case kindForbidden:
+		return problem{http.StatusForbidden, codeForbidden, e.text}
+	case kindTooLarge:
+		return problem{http.StatusRequestEntityTooLarge, codeTooLarge, e.text}
+	case kindMediaType:
+		return problem{http.StatusUnsupportedMediaType, codeMediaType, e.text}
+	case kindNotSupported:
+		return problem{http.StatusBadRequest, codeNotSupported, e.text}
+	case kindMethod:
+		return routeProblem(http.StatusMethodNotAllowed)
+	case kindNotReady:
+		return problem{http.StatusServiceUnavailable, codeUnavailable, e.text}
+	case kindPrecondition:
+		return problem{http.StatusPreconditionFailed, codePrecondition, e.text}
+	case kindRange:
+		return problem{http.StatusRequestedRangeNotSatisfiable, codeRange, e.text}
+	}
+	return problem{http.StatusBadRequest, codeInvalid, e.text}
+}
+
+// routeProblem is for what the router itself answers.
+func routeProblem(status int) problem {
+	if status == http.StatusMethodNotAllowed {
+		return problem{status, codeMethod, "method not allowed"}
+	}
+	return problem{http.StatusNotFound, codeNoRoute, "no such route"}
+}
+
+// sentinels is asked from the top; an empty text means the error's own.
+var sentinels = []struct {
+	err    error
+	status int
+	code   string
+	text   string
+}{
+	{tokens.ErrUnauthorized, http.StatusUnauthorized, codeUnauthorized, ""},
+	{tokens.ErrNoRepoClaim, http.StatusForbidden, codeForbidden, ""},
+	{refpolicy.ErrBadClaim, http.StatusUnauthorized, codeUnauthorized, ""},
+	{refpolicy.ErrBadOID, http.StatusBadRequest, codeInvalid, ""},
+
+	// A repo that is another's and one that is missing get one text.
+	{gitstore.ErrRepoNotFound, http.StatusNotFound, codeNoRepo, noRepoText},
+	{gitstore.ErrRepoExists, http.StatusConflict, codeRepoExists, "repository already exists"},
+	{gitstore.ErrRepoDeleted, http.StatusConflict, codeRepoDeleted, "repository was deleted"},
+	{gitstore.ErrBadRepoName, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrRefNotFound, http.StatusNotFound, codeNoRef, ""},
+	{gitstore.ErrEmptyRepo, http.StatusNotFound, codeNoRef, ""},
+	{gitstore.ErrObjectNotFound, http.StatusNotFound, codeNoObject, ""},
+	{gitstore.ErrUnreachable, http.StatusNotFound, codeNoObject, ""},
+	{gitstore.ErrPathNotFound, http.StatusNotFound, codeNoPath, ""},
+	{gitstore.ErrNotAFile, http.StatusNotFound, codeNoPath, ""},
+	{gitstore.ErrBadRevision, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrBadPath, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrBadCursor, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrBadObject, http.StatusBadRequest, codeInvalid, ""},
+	{gitstore.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, ""},
+	{gitstore.ErrRefExists, http.StatusConflict, codeExists, ""},
+	{gitstore.ErrDefaultBranch, http.StatusConflict, codeDefault, ""},
+	{gitstore.ErrNotFastForward, http.StatusConflict, codeNotForward, ""},
+	{gitstore.ErrAtomic, http.StatusConflict, codeConflict, ""},
+	{gitstore.ErrHiddenRef, http.StatusForbidden, codeForbidden, ""},
+	{gitstore.ErrNoChanges, http.StatusPreconditionFailed, codeNoChanges, ""},
+	{gitstore.ErrProofTimeout, http.StatusServiceUnavailable, codeTimeout, "reach could not be proved in the time allowed"},
+	{gitstore.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
+
+	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
+	{ledger.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "storage is unavailable"},
+	{ledger.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
+	{ledger.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, "request has more changes than one write may"},
+	{gitcmd.ErrBusy, http.StatusServiceUnavailable, codeUnavailable, "server is busy"},
+
+	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, codeTimeout, "request body made no progress"},
+	{context.DeadlineExceeded, http.StatusGatewayTimeout, codeTimeout, "time limit reached"},
+	{context.Canceled, statusCanceled, codeCanceled, "request was canceled"},
+}
+
+// A problemBody is the one JSON shape of errors.
+type problemBody struct {
+	Error     string `json:"error"`
+	Status    int    `json:"status"`
+	Title     string `json:"title"`
+	Type      string `json:"type"`
+	Detail    string `json:"detail"`
+	Code      string `json:"code"`
+	Retryable bool   `json:"retryable"`
+}
+
+func (p problem) body() problemBody {
+	title := http.StatusText(p.status)
+	if title == "" {
+		title = "Client Closed Request"
+	}
+	return problemBody{
+		Error: p.text, Status: p.status, Title: title, Type: "about:blank",
+		Detail: p.text, Code: p.code, Retryable: p.retryable(),
+	}
+}
+
+// fail answers with err, or cuts the connection when an answer has begun.
+func (s *Server) fail(x *exchange, r *http.Request, err error) {
+	x.failure = err
+	if x.started() {
+		panic(http.ErrAbortHandler)
+	}
+	// Somebody unknown gets his answer, and no more of his body is read.
+	known := x.who != nil && x.body != nil
+	if known {
+		x.streamBoth()
+	}
+	var written *resultError
+	if errors.As(err, &written) {
+		x.envelope(r, problemOf(err), written)
+	} else {
+		x.problem(r, problemOf(err))
+	}
+	if known {
+		x.drain(s.Limits.DrainBytes)
+	}
+}
+
+// problem writes p in the one JSON shape, or as a line that git shows its user.
+func (x *exchange) problem(r *http.Request, p problem) {
+	x.problemHeaders(p)
+	if isGit(r) {
+		x.plain(p.status, p.text+"\n")
+		return
+	}
+	_ = x.json(p.status, p.body())
+}
+
+func (x *exchange) problemHeaders(p problem) {
+	h := x.Header()
+	// Headers of an answer that was meant and did not come.
+	for _, name := range []string{"Etag", "Last-Modified", "Cache-Control", "Content-Length", "Content-Encoding"} {
+		h.Del(name)
+	}
+	h.Set("Cache-Control", "no-store")
+	switch p.status {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", challenge(x.route))
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+		h.Set("Retry-After", "1")
+	}
+}

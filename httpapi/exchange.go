@@ -1,0 +1,177 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/tokens"
+)
+
+// An exchange is one request and its answer, seen from outside the handlers: it is
+// the http.ResponseWriter they write to, and it remembers what log and metrics
+// want to know.
+type exchange struct {
+	http.ResponseWriter
+	conn   *http.ResponseController
+	window time.Duration // of no progress
+	body   *idleBody     // nil without one
+
+	id      string
+	start   time.Time
+	method  string
+	route   string // the route's name; "unmatched" until one is found
+	status  int    // 0: nothing was sent yet
+	bytes   int64  // of the answer's body
+	armed   time.Time
+	who     *tokens.Principal // nil until the token was found good
+	token   string            // ShortHash of a refused token
+	repo    string
+	failure error // what the answer's status is about
+}
+
+var (
+	_ http.ResponseWriter = (*exchange)(nil)
+	_ io.ReaderFrom       = (*exchange)(nil)
+)
+
+// requestSerial numbers the requests of this process; with the time of its start
+// it makes ids that are not used twice.
+var (
+	requestSerial atomic.Uint64
+	requestPrefix = strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"
+)
+
+func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{
+		ResponseWriter: w,
+		conn:           http.NewResponseController(w),
+		window:         s.Limits.IdleTimeout,
+		id:             requestPrefix + strconv.FormatUint(requestSerial.Add(1), 36),
+		start:          time.Now(),
+		method:         r.Method,
+		route:          unmatched,
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		x.body = &idleBody{ReadCloser: r.Body, conn: x.conn, window: x.window}
+		r.Body = x.body
+	}
+	h := w.Header()
+	h["X-Request-Id"] = []string{x.id}
+	h["X-Content-Type-Options"] = nosniff
+	return x
+}
+
+// unmatched is the route name of requests that no route takes.
+const unmatched = "unmatched"
+
+var nosniff = []string{"nosniff"}
+
+// started reports whether a status went out, so that nothing but the body, or
+// cutting it, can tell the client any more.
+func (x *exchange) started() bool { return x.status != 0 }
+
+// Unwrap lets an http.ResponseController find the connection.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// Flush sends what is buffered.
+func (x *exchange) Flush() {
+	if !x.started() {
+		x.status = http.StatusOK
+	}
+	_ = x.conn.Flush()
+}
+
+// WriteHeader sends the status, once.
+func (x *exchange) WriteHeader(status int) {
+	if status >= 200 && x.status == 0 {
+		x.status = status
+	}
+	x.ResponseWriter.WriteHeader(status)
+}
+
+func (x *exchange) Write(p []byte) (int, error) {
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	x.progress(len(p))
+	n, err := x.ResponseWriter.Write(p)
+	x.bytes += int64(n)
+	return n, err
+}
+
+// quietBytes is how much may be written without a deadline: as much as the
+// server and the kernel take without a client that reads.
+const quietBytes = 16 << 10
+
+// progress moves the deadline for writing n more bytes, if they can block at all.
+func (x *exchange) progress(n int) {
+	if x.bytes+int64(n) <= quietBytes {
+		return
+	}
+	if now := time.Now(); now.Sub(x.armed) > x.window/8 {
+		x.armed = now
+		_ = x.conn.SetWriteDeadline(now.Add(x.window))
+	}
+}
+
+// sendfileStep is how much of a file goes out under one deadline.
+const sendfileStep = 1 << 20
+
+// ReadFrom lets files reach the connection without being copied through here.
+func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
+	to, ok := x.ResponseWriter.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(onlyWriter{x}, src)
+	}
+	if x.status == 0 {
+		x.status = http.StatusOK
+	}
+	left := int64(1<<63 - 1)
+	// net unwraps one LimitedReader only, and the steps below need one themselves.
+	if l, isLimited := src.(*io.LimitedReader); isLimited {
+		src, left = l.R, l.N
+		defer func() { l.N = left }()
+	}
+	var total int64
+	for left > 0 {
+		step := min(left, sendfileStep)
+		x.progress(int(step))
+		n, err := to.ReadFrom(&io.LimitedReader{R: src, N: step})
+		total, left, x.bytes = total+n, left-n, x.bytes+n
+		if err != nil || n < step {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+type onlyWriter struct{ io.Writer }
+
+// finish lets go of the connection for its next request.
+func (x *exchange) finish() {
+	if x.armed.IsZero() {
+		return
+	}
+	_ = x.conn.Flush()
+	_ = x.conn.SetWriteDeadline(time.Time{})
+}
+
+// streamBoth lets the answer begin before the body was read to its end. Without it
+// the server would close the body at the first write, and a client still sending
+// would see a reset connection and no answer.
+func (x *exchange) streamBoth() {
+	_ = x.conn.EnableFullDuplex()
+}
+
+// drain reads the rest of the body away, up to limit bytes, so that a client that
+// looks at the answer only after sending everything gets to see it.
+func (x *exchange) drain(limit int64) {
+	if x.body == nil || x.body.ended {
+		return
+	}
+	_ = x.conn.Flush()
+	_, _ = io.CopyN(io.Discard, x.body, limit)
+}
