@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Limits bound what a request may send, how long it may stand still, and what
+// the server spends. They are read at the start; SIGHUP does not change them.
+// Sizes are in bytes; durations are written like "30s" or "1h30m".
+type Limits struct {
+	HeaderBytes int   `toml:"header_bytes"`  // request line and headers; 128 KiB, at least 64 KiB
+	BodyBytes   int64 `toml:"body_bytes"`    // a JSON body; 1 MiB
+	LineBytes   int   `toml:"line_bytes"`    // one line of a streamed commit; 16 MiB, at least 6 MiB
+	FetchBytes  int64 `toml:"fetch_bytes"`   // what a git client sends to ask for objects; 64 MiB
+	PushBytes   int64 `toml:"push_bytes"`    // one push as it travels; 17 GiB
+	PackBytes   int64 `toml:"pack_bytes"`    // the pack in it; 16 GiB
+	RefsPerPush int   `toml:"refs_per_push"` // refs that one push may change; 10,000
+	FileBytes   int64 `toml:"file_bytes"`    // one file of a commit; 16 GiB
+	CommitBytes int64 `toml:"commit_bytes"`  // all files of a commit; 16 GiB
+	CommitFiles int   `toml:"commit_files"`  // files of a commit; 100,000
+
+	HeaderTimeout   Duration `toml:"header_timeout"`   // for the headers of a request; 10 s
+	IdleTimeout     Duration `toml:"idle_timeout"`     // a body that makes no progress, either way; 30 s
+	KeepAlive       Duration `toml:"keep_alive"`       // a connection between two requests; 2 min
+	ShutdownTimeout Duration `toml:"shutdown_timeout"` // for what runs when the server is told to stop; 30 s
+	ProofTimeout    Duration `toml:"proof_timeout"`    // to prove that what a push names may be read; 30 s
+
+	GitProcesses int      `toml:"git_processes"` // running at once; 16
+	GitWait      Duration `toml:"git_wait"`      // for a free one, before 503; 10 s
+	GitTimeout   Duration `toml:"git_timeout"`   // for one process; 10 min
+
+	HotPackBytes   int64 `toml:"hot_pack_bytes"`   // a push or commit up to this size goes into the ledger; 1 MiB, at most 4 MiB
+	SettleObjects  int   `toml:"settle_objects"`   // objects in the ledger before they are settled into a pack; 20,000
+	SettleBytes    int64 `toml:"settle_bytes"`     // or bytes; 32 MiB
+	CacheBytes     int64 `toml:"cache_bytes"`      // small objects kept in memory; 64 MiB
+	BlobCacheBytes int64 `toml:"blob_cache_bytes"` // large blobs kept inflated on disk; 2 GiB
+	OpenRepos      int   `toml:"open_repos"`       // repos kept open; 1,000
+}
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+func defaultLimits() Limits {
+	return Limits{
+		HeaderBytes: 128 * kib, BodyBytes: 1 * mib, LineBytes: 16 * mib,
+		FetchBytes: 64 * mib, PushBytes: 17 * gib, PackBytes: 16 * gib, RefsPerPush: 10_000,
+		FileBytes: 16 * gib, CommitBytes: 16 * gib, CommitFiles: 100_000,
+
+		HeaderTimeout: Duration{10 * time.Second}, IdleTimeout: Duration{30 * time.Second},
+		KeepAlive: Duration{2 * time.Minute}, ShutdownTimeout: Duration{30 * time.Second},
+		ProofTimeout: Duration{30 * time.Second},
+
+		GitProcesses: 16, GitWait: Duration{10 * time.Second}, GitTimeout: Duration{10 * time.Minute},
+
+		HotPackBytes: 1 * mib, SettleObjects: 20_000, SettleBytes: 32 * mib,
+		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
+	}
+}
+
+// check refuses values with which the server could not do what it promises; the
+// error begins with the key's name.
+func (l Limits) check() error {
+	const most = int64(1) << 50
+	for _, v := range []struct {
+		key        string
+		got        int64
+		least, max int64
+	}{
+		{"header_bytes", int64(l.HeaderBytes), 64 * kib, 16 * mib}, // a token with many rules has 64 KiB
+		{"body_bytes", l.BodyBytes, 64 * kib, gib},
+		{"line_bytes", int64(l.LineBytes), 6 * mib, gib}, // a chunk of 4 MiB in base64, and what is around it
+		{"fetch_bytes", l.FetchBytes, 64 * kib, gib},
+		{"push_bytes", l.PushBytes, mib, most},
+		{"pack_bytes", l.PackBytes, mib, most},
+		{"refs_per_push", int64(l.RefsPerPush), 1, 1_000_000},
+		{"file_bytes", l.FileBytes, mib, most},
+		{"commit_bytes", l.CommitBytes, mib, most},
+		{"commit_files", int64(l.CommitFiles), 1, 10_000_000},
+		{"git_processes", int64(l.GitProcesses), 1, 10_000},
+		{"hot_pack_bytes", l.HotPackBytes, 1, 4 * mib}, // a batch of the ledger has 8 MiB
+		{"settle_objects", int64(l.SettleObjects), 1, 10_000_000},
+		{"settle_bytes", l.SettleBytes, 1, most},
+		{"cache_bytes", l.CacheBytes, mib, most},
+		{"blob_cache_bytes", l.BlobCacheBytes, mib, most},
+		{"open_repos", int64(l.OpenRepos), 1, 1_000_000},
+	} {
+		if v.got < v.least || v.got > v.max {
+			return fmt.Errorf("%s: %d is not within %d and %d", v.key, v.got, v.least, v.max)
+		}
+	}
+	return l.checkTimes()
+}
+
+func (l Limits) checkTimes() error {
+	for key, d := range map[string]Duration{
+		"header_timeout": l.HeaderTimeout, "idle_timeout": l.IdleTimeout, "keep_alive": l.KeepAlive,
+		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
+		"git_wait": l.GitWait, "git_timeout": l.GitTimeout,
+	} {
+		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {
+			return fmt.Errorf("%s: %v is not within 100ms and 24h", key, d)
+		}
+	}
+	return nil
+}
+
+// A Duration is a time.Duration that a file writes like "1m30s".
+type Duration struct{ time.Duration }
+
+// UnmarshalText takes what time.ParseDuration takes; a bare number has no unit and
+// is refused. The error does not repeat the text.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	if d.Duration, err = time.ParseDuration(string(text)); err != nil {
+		return errors.New(`want a duration with its unit, such as "30s"`)
+	}
+	return nil
+}
