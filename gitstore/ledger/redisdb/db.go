@@ -21,7 +21,7 @@ type Options struct {
 	// RequireDurable makes Open fail with ErrNotDurable instead of warning.
 	RequireDurable bool
 	// Timeout bounds one call, retries included; large batches and long scans get
-	// more in proportion. 0 is 1.8 s: an unreachable Redis is told within 2 s.
+	// more in proportion. 0 is 1.5 s: an unreachable Redis is told within 2 s.
 	Timeout time.Duration
 	// PoolSize is the number of connections to a server; 0 is 128. Writers beyond
 	// it wait, and fewer of them share one sync of the append file.
@@ -36,7 +36,7 @@ func (o *Options) fill() {
 		o.Logger = slog.Default()
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = 1800 * time.Millisecond
+		o.Timeout = 1500 * time.Millisecond
 	}
 	if o.PoolSize <= 0 {
 		o.PoolSize = 128
@@ -66,6 +66,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	o.fill()
+	tameLibrary()
 	d := &DB{client: connect(t, o), opt: o, known: newKnown()}
 	d.watches = newWatches(d)
 	if err := d.checkDurable(ctx); err != nil {

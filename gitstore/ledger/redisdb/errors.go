@@ -63,7 +63,7 @@ func (d *DB) fail(ctx context.Context, what string, s ledger.Space, err error) e
 // isNoSpace: OOM is full memory, MISCONF a snapshot or append file that could not
 // be written.
 func isNoSpace(err error) bool {
-	return redis.IsOOMError(err) || redis.HasErrorPrefix(err, "MISCONF")
+	return redis.HasErrorPrefix(err, "OOM") || redis.HasErrorPrefix(err, "MISCONF")
 }
 
 // isUnavailable: everything that did not come from the server (dialing, time-outs,
@@ -75,7 +75,7 @@ func isUnavailable(err error) bool {
 	}
 	for _, code := range []string{
 		"LOADING", "CLUSTERDOWN", "READONLY", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS", "BUSY", "UNKILLABLE",
-		"MOVED", "ASK", "NOAUTH", "WRONGPASS", "NOPERM", "ERR max number of clients",
+		"MOVED", "ASK", "NOAUTH", "WRONGPASS", "NOPERM", "max number of clients",
 	} {
 		if redis.HasErrorPrefix(err, code) {
 			return true

@@ -223,3 +223,20 @@ func need(t testing.TB, program string) {
 		t.Fatalf("%s is not installed: apt-get install %s", program, pkg)
 	}
 }
+
+// Keep copies the data of a server that does not run; the function it returns puts
+// the copy in place of what is there then.
+func (s *Server) Keep() (restore func()) {
+	s.t.Helper()
+	kept := s.t.TempDir()
+	if err := os.CopyFS(kept, os.DirFS(s.dir)); err != nil {
+		s.t.Fatalf("copy data of redis-server: %v", err)
+	}
+	return func() {
+		s.t.Helper()
+		s.Wipe()
+		if err := os.CopyFS(s.dir, os.DirFS(kept)); err != nil {
+			s.t.Fatalf("put data of redis-server back: %v", err)
+		}
+	}
+}
