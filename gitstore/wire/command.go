@@ -25,8 +25,8 @@ type V2Request struct {
 	Fetch        *FetchRequest
 }
 
-// ReadV2Request reads one command from a body and leaves what follows it. A
-// body that is empty or only a flush-pkt is io.EOF: the client has nothing to
+// ReadV2Request reads one command from a body; what follows it is left to the
+// caller only if body is a *bufio.Reader. A body that is empty or only a flush-pkt is io.EOF: the client has nothing to
 // ask. Other errors are typed as errors.go says; a body cut short is io.ErrUnexpectedEOF.
 func ReadV2Request(body io.Reader, limits Limits) (*V2Request, error) {
 	limits = limits.withDefaults()
