@@ -50,14 +50,14 @@ func (s *Server) listCommits(q *request) error {
 	}
 	var from refpolicy.OID
 	if cursor == "" {
-		at, err := s.historyStart(q, rev, ephemeral)
+		at, err := q.repo.Resolve(q.ctx(), q.caller(), rev, ephemeral && rev != "")
 		if errors.Is(err, gitstore.ErrEmptyRepo) {
 			return q.x.json(http.StatusOK, commitPage{Commits: []commitBody{}})
 		}
 		if err != nil {
 			return err
 		}
-		from = at
+		from = at.Commit
 	}
 	page, err := q.repo.Log(q.ctx(), q.caller(), from, path, cursor, limit)
 	if err != nil {
@@ -73,17 +73,6 @@ func (s *Server) listCommits(q *request) error {
 type commitPage struct {
 	Commits []commitBody `json:"commits"`
 	pageBody
-}
-
-// historyStart resolves where a list of commits begins. The default branch of a
-// repo without commits is ErrEmptyRepo also when it is named.
-func (s *Server) historyStart(q *request, rev string, ephemeral bool) (refpolicy.OID, error) {
-	name := strings.TrimPrefix(rev, refpolicy.BranchPrefix)
-	if !ephemeral && name == q.repo.Info().DefaultBranch {
-		rev = ""
-	}
-	at, err := q.repo.Resolve(q.ctx(), q.caller(), rev, ephemeral && rev != "")
-	return at.Commit, err
 }
 
 func (s *Server) getCommit(q *request) error {
