@@ -174,7 +174,7 @@ func TestBadConfigsAreNamed(t *testing.T) {
 		`orgs."".keys = []`:                                                                                          `"": not an org name`,
 		`orgs.acme.signing_keys = {openpgp = ["x"]}`:                                                                 "orgs.acme: signing_keys",
 		`orgs.acme.signing_keys = {openpgp_files = ["none.asc"]}`:                                                    "none.asc",
-		`orgs.acme.signing_keys = {allowed_signers = ["release"]}`:                                                       "allowed_signers",
+		`orgs.acme.signing_keys = {allowed_signers = ["release"]}`:                                                   "allowed_signers",
 		"[limits]\nheader_bytes = 1000":                                                                              "limits.header_bytes: 1000",
 		"[limits]\nline_bytes = 5000000":                                                                             "limits.line_bytes",
 		"[limits]\nheader_bytes = \"1MiB\"":                                                                          "limits.header_bytes",

@@ -32,11 +32,16 @@ type Limits struct {
 	GitTimeout   Duration `toml:"git_timeout"`   // for one process; 10 min
 
 	HotPackBytes   int64 `toml:"hot_pack_bytes"`   // a push or commit up to this size goes into the ledger; 1 MiB, at most 4 MiB
+	HotPackObjects int   `toml:"hot_pack_objects"` // and up to this many objects; 5,000, at most 15,000
 	SettleObjects  int   `toml:"settle_objects"`   // objects in the ledger before they are settled into a pack; 20,000
-	SettleBytes    int64 `toml:"settle_bytes"`     // or bytes; 32 MiB
+	SettleBytes    int64 `toml:"settle_bytes"`     // or bytes; 16 MiB
 	CacheBytes     int64 `toml:"cache_bytes"`      // small objects kept in memory; 64 MiB
 	BlobCacheBytes int64 `toml:"blob_cache_bytes"` // large blobs kept inflated on disk; 2 GiB
 	OpenRepos      int   `toml:"open_repos"`       // repos kept open; 1,000
+
+	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
+	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 64 MiB
+	LedgerCacheBytes int64 `toml:"ledger_cache_bytes"` // of the embedded ledger; 64 MiB
 }
 
 const (
@@ -57,8 +62,10 @@ func defaultLimits() Limits {
 
 		GitProcesses: 16, GitWait: Duration{10 * time.Second}, GitTimeout: Duration{10 * time.Minute},
 
-		HotPackBytes: 1 * mib, SettleObjects: 20_000, SettleBytes: 32 * mib,
+		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 20_000, SettleBytes: 16 * mib,
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
+
+		WatermarkBytes: 256 * mib, ReserveBytes: 64 * mib, LedgerCacheBytes: 64 * mib,
 	}
 }
 
@@ -82,12 +89,16 @@ func (l Limits) check() error {
 		{"commit_bytes", l.CommitBytes, mib, most},
 		{"commit_files", int64(l.CommitFiles), 1, 10_000_000},
 		{"git_processes", int64(l.GitProcesses), 1, 10_000},
-		{"hot_pack_bytes", l.HotPackBytes, 1, 4 * mib}, // a batch of the ledger has 8 MiB
+		{"hot_pack_bytes", l.HotPackBytes, 1, 4 * mib},           // a batch of the ledger has 8 MiB
+		{"hot_pack_objects", int64(l.HotPackObjects), 1, 15_000}, // and 20,000 keys
 		{"settle_objects", int64(l.SettleObjects), 1, 10_000_000},
 		{"settle_bytes", l.SettleBytes, 1, most},
 		{"cache_bytes", l.CacheBytes, mib, most},
 		{"blob_cache_bytes", l.BlobCacheBytes, mib, most},
 		{"open_repos", int64(l.OpenRepos), 1, 1_000_000},
+		{"watermark_bytes", l.WatermarkBytes, 0, most},
+		{"reserve_bytes", l.ReserveBytes, 0, most},
+		{"ledger_cache_bytes", l.LedgerCacheBytes, mib, most},
 	} {
 		if v.got < v.least || v.got > v.max {
 			return fmt.Errorf("%s: %d is not within %d and %d", v.key, v.got, v.least, v.max)
