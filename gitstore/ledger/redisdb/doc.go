@@ -23,4 +23,8 @@
 // A disk that is full ends a Redis with "appendfsync always" (that is Redis' own
 // decision): ErrUnavailable until it is started again. Full memory is ErrNoSpace;
 // batches that only delete go through then and make room.
+//
+// The user in the URL needs every command that the scripts use, on keys and
+// channels that begin with "headgate:": a script that is refused a command half way
+// leaves half a batch. Evicting keys is as bad; Open warns of a policy that does.
 package redisdb

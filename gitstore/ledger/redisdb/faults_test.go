@@ -227,3 +227,19 @@ func TestOpenLooksAtDurability(t *testing.T) {
 		t.Errorf("Open of a stopped server = %v, want ErrUnavailable", err)
 	}
 }
+
+func TestPassword(t *testing.T) {
+	s := redistest.Start(t)
+	s.Do("config", "set", "requirepass", "pass@word")
+	with := func(userinfo string) string { return strings.Replace(s.URL(), "redis://", "redis://"+userinfo+"@", 1) }
+	db := open(t, with(":pass%40word"))
+	if err := calls(db, "repo/auth")["Apply"](t.Context()); err != nil {
+		t.Errorf("Apply with the right password = %v, want it applied", err)
+	}
+	for _, url := range []string{s.URL(), with(":wrong-word")} {
+		_, err := redisdb.Open(t.Context(), url, redisdb.Options{})
+		if !errors.Is(err, ledger.ErrUnavailable) || strings.Contains(err.Error(), "wrong-word") {
+			t.Errorf("Open without the right password = %v, want ErrUnavailable that does not tell the password", err)
+		}
+	}
+}

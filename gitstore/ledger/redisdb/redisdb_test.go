@@ -16,6 +16,7 @@ func TestSingleRedis(t *testing.T) {
 }
 
 func TestRedisCluster(t *testing.T) {
+	t.Parallel() // with the other test that mostly waits for a cluster to form
 	ledgertest.Run(t, engine(redistest.StartCluster(t).URL()))
 }
 

@@ -48,10 +48,7 @@ func parseURL(raw string) (target, error) {
 		return target{}, err
 	}
 	if kind == "rediss" {
-		t.tls = &tls.Config{MinVersion: tls.VersionTLS12}
-		if !t.cluster {
-			t.tls.ServerName, _, _ = net.SplitHostPort(t.addrs[0])
-		}
+		t.tls = &tls.Config{MinVersion: tls.VersionTLS12} // the name to verify is each address's own
 	}
 	return t, nil
 }

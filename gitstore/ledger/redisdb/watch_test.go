@@ -53,6 +53,7 @@ func quiet(ch <-chan struct{}) {
 }
 
 func TestWatchAcrossNodes(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t)
 	writer, watcher := open(t, c.URL()), openWatching(t, c.URL(), time.Hour)
 	spaces := []ledger.Space{"server", "org/a", "repo/1", "repo/2", "repo/3", "repo/4"} // on all nodes
