@@ -1,0 +1,180 @@
+package pebbledb
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// DB is a ledger in one folder, which it locks against other processes.
+type DB struct {
+	dir      string
+	opt      Options
+	cache    *pebble.Cache
+	lock     io.Closer
+	clock    clock
+	watchers watchers
+	disk     disk
+
+	// mu is read-locked by every call that is inside the engine and write-locked to
+	// exchange or end it. It is taken before every other lock and never twice.
+	mu     sync.RWMutex
+	engine *engine // nil while it is being opened anew, and after Close
+	closed bool
+
+	batches atomic.Uint64
+	reopens atomic.Uint64
+
+	kick       chan struct{} // wakes the keeper: the disk is full or has failed
+	stop       chan struct{} // ends the keeper
+	keeperDone sync.WaitGroup
+}
+
+var _ ledger.Ledger = (*DB)(nil)
+
+// Open opens the ledger in dir, which it makes if need be. A disk too full for it
+// is ErrNoSpace, even when the reserve has been given up.
+func Open(dir string, o Options) (*DB, error) {
+	o = o.withDefaults()
+	db := &DB{dir: dir, opt: o, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	db.clock.source = o.Clock
+	db.disk.init(dir, o)
+	if err := o.FS.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make folder %s: %w", dir, noSpace(err))
+	}
+	lock, err := o.FS.Lock(o.FS.PathJoin(dir, "LOCK"))
+	if err != nil {
+		return nil, fmt.Errorf("lock folder %s: %w", dir, noSpace(err))
+	}
+	db.lock = lock
+	db.cache = pebble.NewCache(o.CacheBytes)
+	if err := db.start(); err != nil {
+		db.cache.Unref()
+		return nil, errors.Join(err, lock.Close())
+	}
+	return db, nil
+}
+
+func (db *DB) start() error {
+	if err := db.disk.makeRoom(); err != nil {
+		return noSpace(err)
+	}
+	e, err := openEngine(db)
+	if err != nil {
+		return noSpace(err)
+	}
+	last, err := e.lastTime()
+	if err != nil {
+		return errors.Join(err, e.close())
+	}
+	db.clock.notBefore(last)
+	db.engine = e
+	db.disk.look()
+	db.keeperDone.Go(db.keep)
+	return nil
+}
+
+// enter lets a call into the engine; the caller calls db.mu.RUnlock at its end.
+func (db *DB) enter() (*engine, error) {
+	db.mu.RLock()
+	if db.closed {
+		db.mu.RUnlock()
+		return nil, ledger.ErrClosed
+	}
+	if db.engine == nil {
+		db.mu.RUnlock()
+		return nil, fmt.Errorf("%w: it is being opened anew", ledger.ErrUnavailable)
+	}
+	return db.engine, nil
+}
+
+// writable says why a batch cannot be applied now, nil if it can.
+func (db *DB) writable(e *engine) error {
+	if err := e.refusal(); err != nil {
+		return err
+	}
+	return db.disk.refusal()
+}
+
+// Now implements ledger.Ledger.
+func (db *DB) Now(ctx context.Context) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, err
+	}
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	if db.closed {
+		return time.Time{}, ledger.ErrClosed
+	}
+	return timeOf(db.clock.now()), nil
+}
+
+// Close ends the ledger. Batches in flight are waited for.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	if db.closed {
+		db.mu.Unlock()
+		return ledger.ErrClosed
+	}
+	db.closed = true
+	e := db.engine
+	db.engine = nil
+	db.mu.Unlock()
+	close(db.stop)
+	db.keeperDone.Wait()
+	db.watchers.close()
+	var err error
+	if e != nil {
+		err = db.closeEngine(e)
+	}
+	db.cache.Unref()
+	return errors.Join(err, db.lock.Close())
+}
+
+// closeEngine closes e after noting the clock, so that times told without a batch
+// are not told again.
+func (db *DB) closeEngine(e *engine) error {
+	if failed := e.guard.failure(); failed != nil {
+		db.abandon(e)
+		return nil // what could not be written has been answered so
+	}
+	err := e.pdb.Set(clockKey, clockValue(db.clock.last.Load()), pebble.Sync)
+	return errors.Join(err, e.close())
+}
+
+func clockValue(micros int64) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(micros))
+}
+
+// lastTime is the newest time that a batch or an orderly end has left behind.
+func (e *engine) lastTime() (int64, error) {
+	var last int64
+	v, err := get(e.pdb, clockKey)
+	if err != nil {
+		return 0, err
+	}
+	if len(v) == 8 {
+		last = int64(binary.BigEndian.Uint64(v))
+	}
+	it, err := e.pdb.NewIter(&pebble.IterOptions{LowerBound: []byte{metaPrefix}, UpperBound: []byte{metaPrefix + 1}})
+	if err != nil {
+		return 0, fmt.Errorf("read spaces: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		m, err := parseMeta(it.Value())
+		if err != nil {
+			return 0, errors.Join(err, it.Close())
+		}
+		last = max(last, m.at)
+	}
+	return last, it.Close()
+}

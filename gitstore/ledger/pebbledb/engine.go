@@ -1,0 +1,149 @@
+package pebbledb
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// engine is one opening of Pebble with what is known of its spaces. It is used
+// under DB.mu and thrown away as a whole when the disk has failed under it.
+type engine struct {
+	pdb   *pebble.DB
+	guard *guard
+	db    *DB
+
+	spaces spaceTable
+	// flights takes applied batches in the order of their application to the syncer.
+	flights chan *flight
+	syncer  sync.WaitGroup
+
+	swept atomic.Uint32 // the newest slot for which old batch ids were dropped
+
+	viewsMu sync.Mutex // guards views
+	views   map[*view]struct{}
+}
+
+// maxFlights is more than Pebble lets be unsynced at once, so that sending to
+// flights never waits.
+const maxFlights = 8 << 10
+
+// flight is a batch between its application and the end of its sync.
+type flight struct {
+	batch  *pebble.Batch
+	space  *space
+	logged bool
+	done   chan struct{} // closed when err is final
+	err    error         // nil: the batch is durable
+}
+
+// landed reports without waiting whether f is durable, or that it never will be.
+func (f *flight) landed() (over bool, err error) {
+	if f == nil {
+		return true, nil
+	}
+	select {
+	case <-f.done:
+		return true, f.err
+	default:
+		return false, nil
+	}
+}
+
+// openEngine opens Pebble on db's folder. What the log holds beyond the last
+// sync is written to tables and synced before it returns, so that everything
+// that can be read then is durable.
+func openEngine(db *DB) (e *engine, err error) {
+	g := newGuard(db.opt.FS, db.onFailure, db.onNoSpace)
+	defer func() {
+		if r := recover(); r != nil {
+			e, err = nil, fmt.Errorf("open pebble: %v", r)
+		}
+		if err != nil {
+			g.fence()
+		}
+	}()
+	pdb, err := pebble.Open(db.dir, pebbleOptions(g, db.cache, db.opt.Logger))
+	if err != nil {
+		return nil, fmt.Errorf("open pebble: %w", err)
+	}
+	if err := g.failure(); err != nil {
+		g.fence()
+		return nil, errors.Join(fmt.Errorf("open pebble: %w", err), pdb.Close())
+	}
+	e = &engine{
+		pdb: pdb, guard: g, db: db,
+		flights: make(chan *flight, maxFlights), views: map[*view]struct{}{},
+	}
+	e.spaces.states = map[ledger.Space]*space{}
+	e.syncer.Go(e.sync)
+	return e, nil
+}
+
+// sync ends flights one after the other. Pebble syncs its log in order, so one
+// sync ends many.
+func (e *engine) sync() {
+	for f := range e.flights {
+		err := f.batch.SyncWait()
+		if failed := e.guard.failure(); failed != nil {
+			err = failed
+		}
+		if err != nil {
+			// The space stays in the table for good: it is how Read knows.
+			f.err = fmt.Errorf("%w: batch not synced: %w", ledger.ErrUnavailable, err)
+			close(f.done)
+			continue
+		}
+		_ = f.batch.Close() // gives its memory back, has nothing else to tell
+		f.batch = nil
+		close(f.done)
+		if f.logged {
+			e.db.watchers.wake(f.space.name)
+		}
+		e.spaces.release(f.space)
+	}
+}
+
+// refusal is why nothing can be written now, nil if it can.
+func (e *engine) refusal() error {
+	err := e.guard.failure()
+	if err == nil {
+		return nil
+	}
+	if isNoSpace(err) {
+		return fmt.Errorf("%w: %w", ledger.ErrNoSpace, err)
+	}
+	return fmt.Errorf("%w: %w", ledger.ErrUnavailable, err)
+}
+
+// close ends e. Nobody is inside it any more: DB.mu was write-locked since e was
+// taken out of the DB.
+func (e *engine) close() error {
+	close(e.flights)
+	e.syncer.Wait()
+	for v := range e.views {
+		_ = v.snap.Close()
+	}
+	if err := e.pdb.Close(); err != nil {
+		return fmt.Errorf("close pebble: %w", err)
+	}
+	return nil
+}
+
+// get returns what stands under key among everything applied; nil for nothing.
+func get(r pebble.Reader, key []byte) ([]byte, error) {
+	v, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: read key: %w", ledger.ErrUnavailable, err)
+	}
+	out := append(make([]byte, 0, len(v)), v...)
+	return out, closer.Close()
+}

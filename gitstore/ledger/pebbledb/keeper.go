@@ -1,0 +1,112 @@
+package pebbledb
+
+import (
+	"time"
+)
+
+// onFailure and onNoSpace are called by the guard from Pebble's goroutines.
+func (db *DB) onFailure(err error) {
+	db.opt.Logger.Error("ledger: the disk failed; no batch is applied until it is opened anew", "dir", db.dir, "error", err)
+	db.wakeKeeper()
+}
+
+func (db *DB) onNoSpace() {
+	db.disk.full.Store(true)
+	db.wakeKeeper()
+}
+
+func (db *DB) wakeKeeper() {
+	select {
+	case db.kick <- struct{}{}:
+	default:
+	}
+}
+
+// keep looks after the disk until stop: it measures the free space, gives up the
+// reserve and makes it again, and opens the engine anew after a failure.
+func (db *DB) keep() {
+	ticker := time.NewTicker(db.opt.checkEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-db.stop:
+			return
+		case <-ticker.C:
+		case <-db.kick:
+		}
+		db.disk.look()
+		if db.needsReopen() {
+			db.reopen()
+		}
+	}
+}
+
+func (db *DB) needsReopen() bool {
+	db.mu.RLock()
+	defer db.mu.RUnlock()
+	return !db.closed && (db.engine == nil || db.engine.guard.failure() != nil)
+}
+
+// reopen exchanges the failed engine for a new one, if the disk can be written.
+// Until then the old one serves reads. When the new one does not open, the keeper
+// comes back at its next round.
+func (db *DB) reopen() {
+	if err := db.disk.makeRoom(); err != nil {
+		db.opt.Logger.Warn("ledger: the disk cannot be written yet", "dir", db.dir, "error", err)
+		return
+	}
+	db.mu.Lock()
+	old := db.engine
+	db.engine = nil
+	db.mu.Unlock()
+	if old != nil {
+		db.abandon(old)
+	}
+	e, err := openEngine(db)
+	if err != nil {
+		db.opt.Logger.Warn("ledger: opening anew", "dir", db.dir, "error", err)
+		return
+	}
+	db.disk.look()
+	db.mu.Lock()
+	if db.closed {
+		db.mu.Unlock()
+		if err := e.close(); err != nil {
+			db.opt.Logger.Warn("ledger: close", "dir", db.dir, "error", err)
+		}
+		return
+	}
+	db.engine = e
+	db.mu.Unlock()
+	db.reopens.Add(1)
+	db.opt.Logger.Info("ledger: opened anew", "dir", db.dir)
+	// A batch that answered ErrUnavailable may have turned out to be in the log.
+	db.watchers.wakeAll()
+}
+
+// abandonAfter bounds how long a failed opening may take to close. One that hangs
+// is left behind fenced: it keeps its memory, and can do no other harm.
+const abandonAfter = 5 * time.Second
+
+func (db *DB) abandon(e *engine) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		defer func() {
+			if r := recover(); r != nil {
+				db.opt.Logger.Warn("ledger: close after failure", "dir", db.dir, "panic", r)
+			}
+		}()
+		if err := e.close(); err != nil {
+			db.opt.Logger.Debug("ledger: close after failure", "dir", db.dir, "error", err)
+		}
+	}()
+	timer := time.NewTimer(abandonAfter)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C:
+		db.opt.Logger.Warn("ledger: a failed opening does not close; it is left behind", "dir", db.dir)
+	}
+	e.guard.fence()
+}
