@@ -1,0 +1,79 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// BranchSpec asks for a branch to be made, or moved with Force.
+type BranchSpec struct {
+	Target        refpolicy.RefName // a branch or an ephemeral branch
+	Base          string            // revision (rest.md 4)
+	BaseEphemeral bool
+	Force         bool // move an existing target, also backwards; the policy is asked as for an update
+}
+
+// branchTries bounds how often a forced move starts again because its target moved.
+const branchTries = 5
+
+// CreateBranch makes a branch at a base the caller can reach. Errors: those of
+// Resolve, ErrRefExists, *NameClashError, *refpolicy.DeniedError.
+func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, error) {
+	// Asked before anything else, so that who may not create is not told what exists.
+	if err := c.Policy.Check(b.Target, refpolicy.Create); err != nil {
+		return Ref{}, err
+	}
+	base, err := r.Resolve(ctx, c, b.Base, b.BaseEphemeral)
+	if err != nil {
+		return Ref{}, err
+	}
+	ref := Ref{Name: b.Target, OID: base.Commit, Writer: c.Actor.Subject}
+	var old refpolicy.OID
+	for range branchTries {
+		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: b.Target, Old: old, New: base.Commit}}})
+		if err != nil {
+			return Ref{}, err
+		}
+		var moved *RefMovedError
+		switch err := res.Refs[0].Err; {
+		case err == nil:
+			ref.CreatedAt, ref.UpdatedAt = res.At, res.At
+			return ref, nil
+		case errors.Is(err, ErrUnreachable):
+			return Ref{}, fmt.Errorf("%w: %s", ErrObjectNotFound, base.Commit)
+		case !errors.As(err, &moved):
+			return Ref{}, err
+		case !b.Force:
+			return Ref{}, fmt.Errorf("%w: %s", ErrRefExists, b.Target)
+		}
+		if old = moved.Present; old == base.Commit {
+			return ref, nil
+		}
+	}
+	return Ref{}, &RefMovedError{Ref: b.Target, Present: old}
+}
+
+// DeleteBranch removes a branch whatever it points at. Errors: ErrRefNotFound,
+// ErrDefaultBranch, *refpolicy.DeniedError.
+func (r *Repo) DeleteBranch(ctx context.Context, c Caller, name refpolicy.RefName) error {
+	if err := c.Policy.Check(name, refpolicy.Delete); err != nil {
+		return err
+	}
+	for {
+		ref, err := r.Ref(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: name, Old: ref.OID}}})
+		if err != nil {
+			return err
+		}
+		var moved *RefMovedError
+		if err := res.Refs[0].Err; !errors.As(err, &moved) {
+			return err
+		}
+	}
+}

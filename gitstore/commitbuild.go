@@ -1,0 +1,360 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// commitTries bounds how often a commit without a guard is built anew because its
+// target moved (OQ-K5).
+const commitTries = 5
+
+// maxLink is the longest target of a symbolic link, in bytes: PATH_MAX less its NUL.
+const maxLink = 4095
+
+// Commit makes the commit and moves the target. Without a guard it builds again
+// on a target that moved, a few times. Errors besides NewCommit's: ErrInvalid for
+// contents not ended, *RefMovedError, ErrRefNotFound for a missing base or target,
+// ErrNoChanges, *NameClashError.
+func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
+	defer w.spool.close()
+	end, err := w.r.store.begin()
+	if err != nil {
+		return CommitResult{}, err
+	}
+	defer end()
+	blobs, err := w.blobs(ctx)
+	if err != nil {
+		return CommitResult{}, err
+	}
+	defer blobs.discard()
+	for try := 1; ; try++ {
+		res, err := w.attempt(ctx, blobs)
+		var moved *RefMovedError
+		var check *ledger.CheckError
+		again := errors.As(err, &check) || errors.As(err, &moved) && !w.guarded
+		if !again || try == commitTries {
+			return res, err
+		}
+	}
+}
+
+// commitBlobs are a commit's blobs: small ones in memory, otherwise in a pack of
+// their own that is registered together with the commit.
+type commitBlobs struct {
+	w       *CommitWriter
+	ids     map[string]refpolicy.OID // by content id
+	objects []NewObject
+	pack    *packs.Info
+	bytes   int64
+	count   int
+	used    bool
+}
+
+// discard removes a pack that no update has taken over.
+func (b *commitBlobs) discard() {
+	if b.pack == nil || b.used {
+		return
+	}
+	if err := b.w.r.dir.Remove(b.pack.Name); err != nil {
+		b.w.r.store.log.Warn("remove unused pack", "pack", b.pack.Name, "err", err)
+	}
+}
+
+func (w *CommitWriter) blobs(ctx context.Context) (*commitBlobs, error) {
+	b := &commitBlobs{w: w, ids: map[string]refpolicy.OID{}}
+	for _, f := range w.spec.Files {
+		if f.Delete {
+			continue
+		}
+		c := w.spool.contents[f.ContentID]
+		if !c.ended {
+			return nil, invalidf("%s: content_id %q did not end", f.Path, f.ContentID)
+		}
+		if err := w.checkContent(f, c); err != nil {
+			return nil, err
+		}
+	}
+	if w.spool.total > w.r.store.limits.HotPackBytes || len(w.spool.contents) > w.r.store.limits.HotPackObjects {
+		return b, b.packed(ctx)
+	}
+	return b, b.small()
+}
+
+// checkContent holds links and submodules to what git can store in them.
+func (w *CommitWriter) checkContent(f FileChange, c *content) error {
+	switch f.Mode {
+	case ModeSymlink:
+		if c.size > maxLink {
+			return invalidf("%s: link target of %d bytes, at most %d", f.Path, c.size, maxLink)
+		}
+		target, err := c.whole()
+		if err == nil && strings.ContainsRune(string(target), 0) {
+			return invalidf("%s: link target holds a NUL", f.Path)
+		}
+		return err
+	case ModeSubmodule:
+		_, err := gitlinkOID(f, c)
+		return err
+	}
+	return nil
+}
+
+// gitlinkOID reads the content of a submodule entry: the commit's id (OQ-K9).
+func gitlinkOID(f FileChange, c *content) (refpolicy.OID, error) {
+	if c.size > 256 {
+		return refpolicy.OID{}, invalidf("%s: a submodule's content is 40 hex digits", f.Path)
+	}
+	text, err := c.whole()
+	if err != nil {
+		return refpolicy.OID{}, err
+	}
+	oid, err := refpolicy.ParseOID(strings.TrimSpace(string(text)))
+	if err != nil || oid.IsZero() {
+		return refpolicy.OID{}, invalidf("%s: a submodule's content is 40 hex digits", f.Path)
+	}
+	return oid, nil
+}
+
+// each calls fn for every content that becomes a blob.
+func (b *commitBlobs) each(fn func(id string, c *content) error) error {
+	for _, f := range b.w.spec.Files {
+		if f.Delete {
+			continue
+		}
+		c := b.w.spool.contents[f.ContentID]
+		if f.Mode == ModeSubmodule {
+			oid, err := gitlinkOID(f, c)
+			if err != nil {
+				return err
+			}
+			b.ids[f.ContentID] = oid
+			continue
+		}
+		if err := fn(f.ContentID, c); err != nil {
+			return err
+		}
+		b.count++
+	}
+	return nil
+}
+
+func (b *commitBlobs) small() error {
+	return b.each(func(id string, c *content) error {
+		data, err := c.whole()
+		if err != nil {
+			return err
+		}
+		o := newObject(BlobObject, data)
+		b.ids[id] = o.OID
+		b.objects = append(b.objects, o)
+		b.bytes += int64(len(data))
+		return nil
+	})
+}
+
+func (b *commitBlobs) packed(ctx context.Context) error {
+	pw, err := b.w.r.dir.NewWriter(ctx)
+	if err != nil {
+		return fmt.Errorf("write blobs: %w", err)
+	}
+	defer pw.Abort()
+	err = b.each(func(id string, c *content) error {
+		oid, _, err := pw.AddStream(packs.Type(BlobObject), c.size, c.reader())
+		b.ids[id] = oid
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("write blobs: %w", err)
+	}
+	if b.count == 0 {
+		return nil // nothing but submodules
+	}
+	info, err := pw.Finish()
+	if err != nil {
+		return fmt.Errorf("write blobs: %w", err)
+	}
+	b.pack, b.bytes = &info, info.Size
+	return nil
+}
+
+// start is where one attempt begins: the target's value and the parent.
+type start struct {
+	old, parent refpolicy.OID
+	checks      []ledger.Check
+	now         time.Time
+}
+
+func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitResult, error) {
+	st, err := w.start(ctx)
+	if err != nil {
+		return CommitResult{}, w.published(ctx, err)
+	}
+	tree, objects, err := w.build(ctx, st, blobs)
+	if err != nil {
+		return CommitResult{}, w.published(ctx, err)
+	}
+	author, committer := w.spec.Author, w.spec.Committer
+	if author.When.IsZero() {
+		author.When = st.now
+	}
+	if committer.When.IsZero() {
+		committer.When = st.now
+	}
+	var parents []refpolicy.OID
+	if !st.parent.IsZero() {
+		parents = append(parents, st.parent)
+	}
+	commit := newObject(CommitObject, encodeCommit(tree, parents, author, committer, w.spec.Message))
+	u := Update{
+		Caller:  w.c,
+		Changes: []Change{{Ref: w.spec.Target, Old: st.old, New: commit.OID, NoForce: true}},
+		Objects: append(append(blobs.objects[:len(blobs.objects):len(blobs.objects)], objects...), commit),
+		Proved:  true,
+		Checks:  st.checks,
+	}
+	if blobs.pack != nil {
+		u.Pack = &IncomingPack{Info: *blobs.pack, Kind: "blobs", Kept: true}
+	}
+	res, err := w.r.Update(ctx, u)
+	if err != nil {
+		return CommitResult{}, err
+	}
+	if err := res.Refs[0].Err; err != nil {
+		return CommitResult{}, err
+	}
+	blobs.used = true
+	size := blobs.bytes + int64(len(commit.Data))
+	for _, o := range objects {
+		size += int64(len(o.Data))
+	}
+	return CommitResult{Commit: commit.OID, Tree: tree, Old: st.old, PackBytes: size, BlobCount: blobs.count}, nil
+}
+
+// published holds an answer back until what it was read from is durable.
+func (w *CommitWriter) published(ctx context.Context, answer error) error {
+	v, err := w.r.ledger.Read(ctx, w.r.space)
+	if err != nil {
+		return fmt.Errorf("wait for published refs: %w", err)
+	}
+	v.Close()
+	return answer
+}
+
+// start finds parent and guard as rest.md 11.4 has it.
+func (w *CommitWriter) start(ctx context.Context) (start, error) {
+	now, err := w.r.ledger.Now(ctx)
+	if err != nil {
+		return start{}, fmt.Errorf("read target: %w", err)
+	}
+	v, err := w.r.ledger.Peek(ctx, w.r.space)
+	if err != nil {
+		return start{}, fmt.Errorf("read target: %w", err)
+	}
+	defer v.Close()
+	st := start{now: now}
+	target, err := peekRecord(ctx, v, w.spec.Target)
+	if err != nil {
+		return st, err
+	}
+	if target != nil {
+		st.old, st.parent = target.oid, target.oid
+		return st, w.compare(*target)
+	}
+	if w.spec.Base != "" {
+		return w.startAtBase(ctx, v, st)
+	}
+	if w.guarded && !w.expected.IsZero() {
+		return st, w.compare(refRecord{})
+	}
+	any, err := v.Scan(ctx, refKeys, "", 1)
+	if err != nil {
+		return st, fmt.Errorf("read refs: %w", err)
+	}
+	if len(any) > 0 {
+		return st, fmt.Errorf("%w: %s", ErrRefNotFound, w.spec.Target.Short())
+	}
+	// The first commit of a repo may make any branch; of two first ones, one is first.
+	st.checks = []ledger.Check{ledger.AbsentPrefix(refKeys)}
+	return st, nil
+}
+
+func (w *CommitWriter) startAtBase(ctx context.Context, v ledger.View, st start) (start, error) {
+	base, err := peekRecord(ctx, v, w.spec.Base)
+	if err != nil {
+		return st, err
+	}
+	if base == nil || !w.c.Policy.CanRead(w.spec.Base) {
+		return st, fmt.Errorf("%w: %s", ErrRefNotFound, w.spec.Base.Short())
+	}
+	st.parent = base.oid
+	return st, w.compare(*base)
+}
+
+func (w *CommitWriter) compare(present refRecord) error {
+	if !w.guarded || w.expected == present.oid {
+		return nil
+	}
+	return &RefMovedError{
+		Ref: w.spec.Target, Expected: w.expected,
+		Present: present.oid, Writer: present.writer, At: present.updated,
+	}
+}
+
+// peekRecord reads a ref's record; nil if there is none.
+func peekRecord(ctx context.Context, v ledger.View, name refpolicy.RefName) (*refRecord, error) {
+	got, err := v.GetMany(ctx, refKey(name))
+	if err != nil || got[0] == nil {
+		return nil, err
+	}
+	rec, err := decodeRefRecord(got[0])
+	return &rec, err
+}
+
+// build applies the changes to the parent's tree and gives the new tree objects.
+func (w *CommitWriter) build(ctx context.Context, st start, blobs *commitBlobs) (refpolicy.OID, []NewObject, error) {
+	before := emptyTree
+	if !st.parent.IsZero() {
+		h, err := graph{w.r, noFresh}.commit(ctx, st.parent)
+		if err != nil {
+			return before, nil, fmt.Errorf("read parent: %w", err)
+		}
+		before = h.tree
+	}
+	root, err := newTreeNode(before, func(oid refpolicy.OID) ([]treeEntry, error) {
+		data, err := w.r.typed(ctx, oid, TreeObject)
+		if err != nil {
+			return nil, err
+		}
+		return parseTree(data)
+	})
+	if err != nil {
+		return before, nil, fmt.Errorf("read parent: %w", err)
+	}
+	for _, f := range w.spec.Files {
+		if f.Delete {
+			err = root.remove(f.Path)
+		} else {
+			err = root.upsert(f.Path, f.Mode, blobs.ids[f.ContentID])
+		}
+		if errors.Is(err, errFileInTheWay) || errors.Is(err, errFolderInTheWay) {
+			return before, nil, invalidf("%s: %v", f.Path, err)
+		}
+		if err != nil {
+			return before, nil, fmt.Errorf("change %s: %w", f.Path, err)
+		}
+	}
+	var objects []NewObject
+	tree := root.write(func(o NewObject) { objects = append(objects, o) })
+	if tree == before {
+		return before, nil, ErrNoChanges
+	}
+	return tree, objects, nil
+}

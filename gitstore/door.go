@@ -1,0 +1,332 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// door judges and applies one Update.
+type door struct {
+	r       *Repo
+	u       *Update
+	g       graph
+	release func()
+	results []RefResult
+
+	written bool // objects and pack went in with an earlier batch of this update
+	seq     uint64
+	at      time.Time
+}
+
+const (
+	// doorTries bounds how often an update is prepared anew because something it
+	// read had changed when its batch came to be applied.
+	doorTries = 50
+	// refKeysPerBatch keeps a batch of many refs, with its objects, below the ledger's limit of keys.
+	refKeysPerBatch = 10_000
+)
+
+func (r *Repo) newDoor(u *Update) (*door, error) {
+	d := &door{r: r, u: u, release: func() {}, results: make([]RefResult, len(u.Changes))}
+	small := newFreshMap(u.Objects)
+	d.g = graph{r, small}
+	if u.Pack != nil {
+		p, err := r.dir.Pack(u.Pack.Name)
+		if err != nil {
+			return nil, fmt.Errorf("open incoming pack: %w", err)
+		}
+		d.release = p.Release
+		d.g.fresh = freshPack{pack: p, small: small, appended: oidSet(u.Pack.Appended)}
+	}
+	for i, c := range u.Changes {
+		d.results[i] = RefResult{Change: c}
+	}
+	return d, nil
+}
+
+// close removes the files of a pack that was not registered.
+func (d *door) close() {
+	d.release()
+	if d.u.Pack == nil || d.u.Pack.Kept || d.written {
+		return
+	}
+	if err := d.r.dir.Remove(d.u.Pack.Name); err != nil {
+		d.r.store.log.Warn("remove refused pack", "pack", d.u.Pack.Name, "err", err)
+	}
+}
+
+func (d *door) run(ctx context.Context) error {
+	todo := d.byName()
+	for len(todo) > 0 {
+		chunk := d.chunk(todo)
+		if d.u.Atomic && len(chunk) < len(todo) {
+			return fmt.Errorf("%w: %d refs in one atomic change", ErrTooLarge, len(todo))
+		}
+		todo = todo[len(chunk):]
+		if err := d.apply(ctx, chunk); err != nil {
+			return err
+		}
+	}
+	return d.published(ctx)
+}
+
+// chunk is the part of todo whose keys fit into one batch.
+func (d *door) chunk(todo []int) []int {
+	keys := 0
+	for n, i := range todo {
+		keys += 6 + strings.Count(string(d.results[i].Ref), "/")
+		if keys > refKeysPerBatch && n > 0 {
+			return todo[:n]
+		}
+	}
+	return todo
+}
+
+// published waits until what the verdicts were read from is durable: nobody may be
+// told of a change that a power cut could take back.
+func (d *door) published(ctx context.Context) error {
+	for _, res := range d.results {
+		if res.Err == nil {
+			continue
+		}
+		v, err := d.r.ledger.Read(ctx, d.r.space)
+		if err != nil {
+			return fmt.Errorf("wait for published refs: %w", err)
+		}
+		v.Close()
+		return nil
+	}
+	return nil
+}
+
+// byName gives the verdicts that need nothing but the request: the indexes of
+// those changes that are still open.
+func (d *door) byName() []int {
+	var todo []int
+	seen := map[refpolicy.RefName]bool{}
+	for i := range d.results {
+		res := &d.results[i]
+		_, err := refpolicy.ParseRefName(string(res.Ref))
+		switch {
+		case err != nil && !res.New.IsZero():
+			res.Err = err
+		case seen[res.Ref]:
+			res.Err = invalidf("multiple updates for ref %s", res.Ref)
+		default:
+			todo = append(todo, i)
+		}
+		seen[res.Ref] = true
+	}
+	return d.openOf(todo)
+}
+
+// openOf drops refused changes; in an atomic update one refusal refuses all.
+func (d *door) openOf(todo []int) []int {
+	failed := false
+	for i := range d.results {
+		failed = failed || d.results[i].Err != nil
+	}
+	var open []int
+	for _, i := range todo {
+		res := &d.results[i]
+		if res.Err == nil && failed && d.u.Atomic {
+			res.Err = ErrAtomic
+		}
+		if res.Err == nil {
+			open = append(open, i)
+		}
+	}
+	return open
+}
+
+// apply prepares a batch for the changes and applies it; when something that it
+// checks has changed since it was read, it is prepared anew.
+func (d *door) apply(ctx context.Context, todo []int) error {
+	for range doorTries {
+		p, err := d.prepare(ctx, todo)
+		if err != nil || len(p.todo) == 0 {
+			return err
+		}
+		res, err := d.r.ledger.Apply(ctx, p.batch)
+		var check *ledger.CheckError
+		if errors.As(err, &check) {
+			if err := d.refused(check, p); err != nil {
+				return err
+			}
+			todo = p.todo
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("apply update: %w", err)
+		}
+		return d.applied(p, res)
+	}
+	return fmt.Errorf("apply update: %w: refs keep moving", ledger.ErrUnavailable)
+}
+
+// refused decides whether a failed check is somebody's answer or a reason to look again.
+func (d *door) refused(check *ledger.CheckError, p *prepared) error {
+	if check.Key == genKey && check.Present == nil {
+		return ErrRepoNotFound // deleted meanwhile
+	}
+	if p.foreign[check.Check.Key] {
+		return check
+	}
+	return nil
+}
+
+// applied does what follows a durable batch.
+func (d *door) applied(p *prepared, res ledger.Result) error {
+	d.seq, d.at = res.Seq, res.At
+	if !p.carries {
+		return nil
+	}
+	d.written = true
+	for _, o := range d.u.Objects {
+		if len(o.Data) <= maxCached {
+			d.r.store.cache.put(objectID{d.r.id, o.OID}, object{o.Type, o.Data}, int64(len(o.Data))+128)
+		}
+	}
+	if d.u.Pack != nil {
+		if err := d.r.addPack(d.u.Pack.Name); err != nil {
+			// The refs have moved and the pack is registered: whoever reads will link it.
+			d.r.store.log.Warn("link pack", "pack", d.u.Pack.Name, "err", err)
+		}
+	}
+	d.r.warmed(len(d.u.Objects), p.hotBytes)
+	return nil
+}
+
+// prepared is a batch with what it was made from.
+type prepared struct {
+	todo     []int // the changes in it
+	batch    ledger.Batch
+	foreign  map[string]bool // keys of checks that are the caller's or the guard's
+	carries  bool            // the update's objects and pack are in it
+	hotBytes int
+}
+
+// state is what preparing reads of the repo. It may not be durable yet: the batch,
+// which checks it, follows in the same log.
+type state struct {
+	now  time.Time
+	gen  []byte
+	meta []byte
+	info RepoInfo
+	raw  [][]byte    // ref records as stored, nil for absent, by place in todo
+	recs []refRecord // decoded
+	// clash is why a ref cannot be created, by place; nil for most
+	clash map[int]*NameClashError
+}
+
+func (d *door) read(ctx context.Context, todo []int) (*state, error) {
+	now, err := d.r.ledger.Now(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read refs: %w", err)
+	}
+	v, err := d.r.ledger.Peek(ctx, d.r.space)
+	if err != nil {
+		return nil, fmt.Errorf("read refs: %w", err)
+	}
+	defer v.Close()
+	keys := make([]string, 0, len(todo)+2)
+	keys = append(keys, genKey, metaKey)
+	for _, i := range todo {
+		keys = append(keys, refKey(d.results[i].Ref))
+	}
+	got, err := v.GetMany(ctx, keys...)
+	if err != nil {
+		return nil, fmt.Errorf("read refs: %w", err)
+	}
+	if got[0] == nil || got[1] == nil {
+		return nil, ErrRepoNotFound
+	}
+	meta, err := decodeRepoRecord(got[1])
+	if err != nil {
+		return nil, err
+	}
+	st := &state{now: now, gen: got[0], meta: got[1], info: meta.info(), raw: got[2:], recs: make([]refRecord, len(todo))}
+	for n, raw := range st.raw {
+		if raw == nil {
+			continue
+		}
+		if st.recs[n], err = decodeRefRecord(raw); err != nil {
+			return nil, err
+		}
+	}
+	return st, d.clashes(ctx, v, todo, st)
+}
+
+// clashes finds refs to be created whose name is another ref's folder, or lies in
+// a folder that is another ref, among those that stand and those of this change.
+func (d *door) clashes(ctx context.Context, v ledger.View, todo []int, st *state) error {
+	st.clash = map[int]*NameClashError{}
+	made := map[string]refpolicy.RefName{} // the refs to be created and their folders, with whose they are
+	for n, i := range todo {
+		res := &d.results[i]
+		if st.raw[n] != nil || res.New.IsZero() {
+			continue
+		}
+		existing, err := clashing(ctx, v, res.Ref)
+		if err != nil {
+			return fmt.Errorf("read refs: %w", err)
+		}
+		folders := foldersOf(res.Ref)
+		if existing == "" {
+			existing = made[string(res.Ref)]
+		}
+		for _, f := range folders {
+			if existing == "" && string(made[f]) == f {
+				existing = made[f]
+			}
+		}
+		if existing != "" {
+			st.clash[n] = &NameClashError{res.Ref, existing}
+			continue
+		}
+		for _, f := range append(folders, string(res.Ref)) {
+			made[f] = res.Ref
+		}
+	}
+	return nil
+}
+
+// clashing is the ref that stands in the way of creating name, or "".
+func clashing(ctx context.Context, v ledger.View, name refpolicy.RefName) (refpolicy.RefName, error) {
+	folders := foldersOf(name)
+	keys := make([]string, len(folders))
+	for n, f := range folders {
+		keys[n] = refKeys + f
+	}
+	got, err := v.GetMany(ctx, keys...)
+	if err != nil {
+		return "", err
+	}
+	for n, raw := range got {
+		if raw != nil {
+			return refpolicy.RefName(folders[n]), nil
+		}
+	}
+	below, err := v.Scan(ctx, refKey(name)+"/", "", 1)
+	if err != nil || len(below) == 0 {
+		return "", err
+	}
+	return refpolicy.RefName(strings.TrimPrefix(below[0].Key, refKeys)), nil
+}
+
+// foldersOf are the names that may not be refs if name is one: refs/heads/a for
+// refs/heads/a/b. The fixed parts of the name space are no refs anyway.
+func foldersOf(name refpolicy.RefName) []string {
+	parts := strings.Split(string(name), "/")
+	var folders []string
+	for n := 3; n < len(parts); n++ {
+		folders = append(folders, strings.Join(parts[:n], "/"))
+	}
+	return folders
+}

@@ -1,0 +1,104 @@
+package gitstore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// Errors about repos.
+var (
+	// ErrRepoNotFound: no live repo of that name in the org.
+	ErrRepoNotFound = errors.New("repository not found")
+	// ErrRepoExists: the name is in use.
+	ErrRepoExists = errors.New("repository already exists")
+	// ErrRepoDeleted: the name belongs to a repo whose removal has not finished.
+	ErrRepoDeleted = errors.New("repository was deleted")
+	// ErrBadRepoName: the name breaks the rules of ParseRepoName.
+	ErrBadRepoName = errors.New("bad repository name")
+)
+
+// Errors about revisions, paths and objects. What a caller may not read is not found.
+var (
+	// ErrRefNotFound: no such ref, or not for this caller.
+	ErrRefNotFound = errors.New("ref not found")
+	// ErrObjectNotFound: no such object, or not for this caller.
+	ErrObjectNotFound = errors.New("object not found")
+	// ErrPathNotFound: the tree has nothing under that path.
+	ErrPathNotFound = errors.New("path not found")
+	// ErrNotAFile: the path is a directory or a submodule, so there are no bytes to serve.
+	ErrNotAFile = errors.New("path is not a file")
+	// ErrBadRevision: the text is not a revision headgate resolves (rest.md 4), or an ambiguous one.
+	ErrBadRevision = errors.New("bad revision")
+	// ErrBadPath: the path is empty or has parts no tree may hold.
+	ErrBadPath = errors.New("bad path")
+	// ErrBadCursor: the cursor was not made by this call.
+	ErrBadCursor = errors.New("bad cursor")
+	// ErrEmptyRepo: the repo has no commit yet.
+	ErrEmptyRepo = errors.New("repository is empty")
+)
+
+// Errors of changing refs. Nothing was changed.
+var (
+	// ErrRefExists: a ref that was to be created exists.
+	ErrRefExists = errors.New("ref already exists")
+	// ErrDefaultBranch: the default branch may not be deleted.
+	ErrDefaultBranch = errors.New("deletion of the current branch prohibited")
+	// ErrHiddenRef: the ref is not one that this road may change.
+	ErrHiddenRef = errors.New("deny updating a hidden ref")
+	// ErrNoChanges: the new tree equals the parent's.
+	ErrNoChanges = errors.New("no changes to commit")
+	// ErrAtomic: another ref of an atomic change was refused.
+	ErrAtomic = errors.New("atomic transaction failed")
+	// ErrUnreachable: new objects refer to something that is neither new nor
+	// reachable from a ref the caller may read.
+	ErrUnreachable = errors.New("missing necessary objects")
+	// ErrProofTimeout: reach could not be proved in the time allowed. Try again.
+	ErrProofTimeout = errors.New("reach proof timed out")
+	// ErrNotFastForward: the update would drop commits and was not asked to.
+	ErrNotFastForward = errors.New("not a fast-forward")
+)
+
+// Errors of what a client sent.
+var (
+	// ErrInvalid: the request is malformed; the text says how.
+	ErrInvalid = errors.New("invalid request")
+	// ErrTooLarge: the request is over a limit; the text names it.
+	ErrTooLarge = errors.New("too large")
+	// ErrBadObject: an object or pack breaks git's format.
+	ErrBadObject = errors.New("bad object")
+)
+
+// ErrClosed: the store is shutting down.
+var ErrClosed = errors.New("store closed")
+
+// A RefMovedError says that a ref is not at the value the caller expected.
+type RefMovedError struct {
+	Ref      refpolicy.RefName
+	Expected refpolicy.OID
+	Present  refpolicy.OID // zero: the ref does not exist
+	Writer   string        // subject of the token that wrote the present value
+	At       time.Time     // when it was written
+}
+
+func (e *RefMovedError) Error() string {
+	return fmt.Sprintf("ref %s moved: expected %s, it is at %s", e.Ref, e.Expected, e.Present)
+}
+
+// A NameClashError says that a ref cannot be created because one name is the
+// folder of the other, as refs/heads/a and refs/heads/a/b.
+type NameClashError struct {
+	Ref      refpolicy.RefName
+	Existing refpolicy.RefName
+}
+
+func (e *NameClashError) Error() string {
+	return fmt.Sprintf("cannot lock ref %s: %s exists; cannot create", e.Ref, e.Existing)
+}
+
+// invalidf is ErrInvalid with a reason.
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}

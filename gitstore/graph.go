@@ -1,0 +1,204 @@
+package gitstore
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// graph walks the history of stored commits and of those that a write brings.
+type graph struct {
+	r     *Repo
+	fresh freshObjects
+}
+
+func (g graph) object(ctx context.Context, oid refpolicy.OID) (object, error) {
+	o, ok, err := g.fresh.lookup(oid)
+	if ok || err != nil {
+		return o, err
+	}
+	return g.r.object(ctx, oid)
+}
+
+// commit reads what walking needs of a commit. Another kind of object is ErrObjectNotFound.
+func (g graph) commit(ctx context.Context, oid refpolicy.OID) (commitHeader, error) {
+	key := objectID{g.r.id, oid}
+	if h, ok := g.r.store.commits.get(key); ok {
+		return h, nil
+	}
+	o, err := g.object(ctx, oid)
+	if err != nil {
+		return commitHeader{}, err
+	}
+	if o.typ != CommitObject {
+		return commitHeader{}, fmt.Errorf("%w: %s is a %s, not a commit", ErrObjectNotFound, oid, o.typ)
+	}
+	h, _, err := parseCommitHeader(o.data)
+	if err != nil {
+		return commitHeader{}, fmt.Errorf("read commit %s: %w", oid, err)
+	}
+	if !g.fresh.has(oid) { // a refused write must leave no trace
+		g.r.store.commits.put(key, h, int64(96+20*len(h.parents)))
+	}
+	return h, nil
+}
+
+// The paints of a walk: below the tips, below the target, below both.
+const (
+	paintTip = 1 << iota
+	paintTarget
+	paintStale
+)
+
+// reaches reports whether target is one of tips or an ancestor of one. It is git's
+// walk towards the merge bases: newest first, until all that is left is below both.
+func (g graph) reaches(ctx context.Context, tips []refpolicy.OID, target refpolicy.OID) (bool, error) {
+	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
+	for _, t := range tips {
+		if t == target {
+			return true, nil
+		}
+		if err := w.add(ctx, t, paintTip); err != nil {
+			return false, err
+		}
+	}
+	if err := w.add(ctx, target, paintTarget); err != nil {
+		return false, err
+	}
+	for w.live > 0 {
+		c, flags := w.pop()
+		if flags&(paintTip|paintTarget) == paintTip|paintTarget {
+			flags |= paintStale
+		}
+		for _, p := range c.parents {
+			if p == target && flags&paintTip != 0 {
+				return true, nil
+			}
+			if err := w.add(ctx, p, flags); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
+}
+
+// walk is a queue of painted commits, newest first. live counts those queued that are not stale.
+type walk struct {
+	g     graph
+	paint map[refpolicy.OID]uint8
+	queue commitQueue
+	live  int
+}
+
+type queuedCommit struct {
+	commitHeader
+	oid refpolicy.OID
+}
+
+// add paints a commit and queues it if it has got a new paint.
+func (w *walk) add(ctx context.Context, oid refpolicy.OID, flags uint8) error {
+	old := w.paint[oid]
+	if old&flags == flags {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	h, err := w.g.commit(ctx, oid)
+	if err != nil {
+		return err
+	}
+	queued := w.queue.count(oid)
+	if queued > 0 && old&paintStale == 0 && flags&paintStale != 0 {
+		w.live -= queued
+	}
+	w.paint[oid] = old | flags
+	heap.Push(&w.queue, queuedCommit{h, oid})
+	if w.paint[oid]&paintStale == 0 {
+		w.live++
+	}
+	return nil
+}
+
+func (w *walk) pop() (queuedCommit, uint8) {
+	c := heap.Pop(&w.queue).(queuedCommit)
+	flags := w.paint[c.oid]
+	if flags&paintStale == 0 {
+		w.live--
+	}
+	return c, flags
+}
+
+// commitQueue is a heap of commits by committer date, newest first.
+type commitQueue struct {
+	items  []queuedCommit
+	queued map[refpolicy.OID]int
+}
+
+func (q *commitQueue) Len() int           { return len(q.items) }
+func (q *commitQueue) Less(i, j int) bool { return q.items[i].date > q.items[j].date }
+func (q *commitQueue) Swap(i, j int)      { q.items[i], q.items[j] = q.items[j], q.items[i] }
+
+func (q *commitQueue) Push(x any) {
+	c := x.(queuedCommit)
+	if q.queued == nil {
+		q.queued = map[refpolicy.OID]int{}
+	}
+	q.queued[c.oid]++
+	q.items = append(q.items, c)
+}
+
+func (q *commitQueue) Pop() any {
+	c := q.items[len(q.items)-1]
+	q.items = q.items[:len(q.items)-1]
+	if q.queued[c.oid]--; q.queued[c.oid] == 0 {
+		delete(q.queued, c.oid)
+	}
+	return c
+}
+
+// count is how often a commit is in the queue.
+func (q *commitQueue) count(oid refpolicy.OID) int { return q.queued[oid] }
+
+// introduced calls visit with every commit that new reaches and none of known
+// does, until visit says stop.
+func (g graph) introduced(ctx context.Context, newTip refpolicy.OID, known []refpolicy.OID, visit func(refpolicy.OID) error) error {
+	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
+	if err := w.add(ctx, newTip, paintTip); err != nil {
+		return err
+	}
+	for _, k := range known {
+		if err := w.add(ctx, k, paintTarget|paintStale); err != nil {
+			return err
+		}
+	}
+	var order []refpolicy.OID
+	for w.live > 0 {
+		c, flags := w.pop()
+		if flags&paintStale == 0 {
+			order = append(order, c.oid)
+		}
+		for _, p := range c.parents {
+			if err := w.add(ctx, p, flags); err != nil {
+				return err
+			}
+		}
+	}
+	// A commit with a skewed date may have been met before the paint from below known reached it.
+	for _, oid := range order {
+		if w.paint[oid]&paintStale != 0 {
+			continue
+		}
+		if err := visit(oid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAncestor reports whether a is b or an ancestor of b.
+func (r *Repo) isAncestor(ctx context.Context, a, b refpolicy.OID) (bool, error) {
+	return graph{r, noFresh}.reaches(ctx, []refpolicy.OID{b}, a)
+}

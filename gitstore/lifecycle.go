@@ -1,0 +1,288 @@
+package gitstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// maxRepoName is the longest name of a repo, in bytes.
+const maxRepoName = 255
+
+var repoNameBytes = regexp.MustCompile(`^[A-Za-z0-9._/-]+$`)
+
+// ParseRepoName checks a repo's name by the rule of contract OQ-R10; it is
+// ErrBadRepoName with the reason.
+func ParseRepoName(name string) error {
+	bad := func(why string) error { return fmt.Errorf("%w: %s", ErrBadRepoName, why) }
+	switch {
+	case name == "" || len(name) > maxRepoName:
+		return bad(fmt.Sprintf("%d bytes, 1 to %d allowed", len(name), maxRepoName))
+	case !repoNameBytes.MatchString(name):
+		return bad("only letters, digits, and . _ / - are allowed")
+	case name == "org":
+		return bad("org is reserved")
+	case strings.Contains(name, ".git"):
+		return bad("may not contain .git")
+	}
+	for seg := range strings.SplitSeq(name, "/") {
+		switch {
+		case seg == "":
+			return bad("empty segment")
+		case seg[0] == '-' || seg[0] == '.':
+			return bad("segment begins with - or .")
+		}
+	}
+	return nil
+}
+
+// repoIntent is written before a repo is made or removed and taken away after it,
+// so that a crash in between leaves something to finish from.
+type repoIntent struct {
+	Delete bool      `json:"delete,omitempty"`
+	Org    string    `json:"org"`
+	Name   string    `json:"name"`
+	At     time.Time `json:"at"`
+}
+
+// intentPatience is how old an intent must be before somebody else finishes it.
+const intentPatience = 10 * time.Minute
+
+// CreateRepo makes an empty repo. Errors: ErrBadRepoName, ErrRepoExists,
+// *refpolicy.RefNameError for the branch.
+func (s *Store) CreateRepo(ctx context.Context, c Caller, org, name, defaultBranch string) (RepoInfo, error) {
+	if err := ParseRepoName(name); err != nil {
+		return RepoInfo{}, err
+	}
+	if _, err := refpolicy.StrictBranch(defaultBranch); err != nil {
+		return RepoInfo{}, err
+	}
+	end, err := s.begin()
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	defer end()
+	if err := s.nameFree(ctx, org, name); err != nil {
+		return RepoInfo{}, err
+	}
+	now, err := s.ledger.Now(ctx)
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("create repo: %w", err)
+	}
+	rec := repoRecord{
+		ID: "repo_" + strings.ReplaceAll(uuid.NewString(), "-", ""), Org: org, Name: name,
+		DefaultBranch: defaultBranch, CreatedAt: now,
+	}
+	if err := s.writeIntent(ctx, rec.ID, repoIntent{Org: org, Name: name, At: now}); err != nil {
+		return RepoInfo{}, err
+	}
+	if err := s.create(ctx, rec); err != nil {
+		if rerr := s.remove(ctx, rec.ID); rerr != nil {
+			s.log.Warn("remove half-made repo", "repo", rec.ID, "err", rerr)
+		}
+		return RepoInfo{}, err
+	}
+	if err := s.dropIntent(ctx, rec.ID); err != nil {
+		s.log.Warn("repo is made, its intent stays", "repo", rec.ID, "err", err)
+	}
+	return rec.info(), nil
+}
+
+func (s *Store) nameFree(ctx context.Context, org, name string) error {
+	v, err := s.ledger.Read(ctx, ledger.OrgSpace(org))
+	if err != nil {
+		return fmt.Errorf("create repo: %w", err)
+	}
+	defer v.Close()
+	switch _, err := v.Get(ctx, nameKey(name)); {
+	case err == nil:
+		return ErrRepoExists
+	case errors.Is(err, ledger.ErrNotFound):
+		return nil
+	default:
+		return fmt.Errorf("create repo: %w", err)
+	}
+}
+
+// create makes folder and records; the batch in the org's space is what makes the repo exist.
+func (s *Store) create(ctx context.Context, rec repoRecord) error {
+	dir := s.repoDir(rec.ID)
+	if err := makeParents(s.fs, dir, s.reposDir()); err != nil {
+		return fmt.Errorf("create repo: %w", err)
+	}
+	if err := packs.CreateDir(dir, packs.Options{FS: s.fs}); err != nil {
+		return fmt.Errorf("create repo: %w", err)
+	}
+	raw := rec.encode()
+	_, err := s.ledger.Apply(ctx, ledger.Batch{
+		Space:  ledger.RepoSpace(rec.ID),
+		Checks: []ledger.Check{ledger.Absent(metaKey)},
+		Sets:   []ledger.Set{{Key: metaKey, Value: raw}, {Key: genKey, Value: []byte(firstGen)}},
+	})
+	if err != nil {
+		return fmt.Errorf("create repo: %w", err)
+	}
+	_, err = s.ledger.Apply(ctx, ledger.Batch{
+		Space:  ledger.OrgSpace(rec.Org),
+		Checks: []ledger.Check{ledger.Absent(nameKey(rec.Name))},
+		Sets: []ledger.Set{
+			{Key: nameKey(rec.Name), Value: []byte(rec.ID)},
+			{Key: recentKey(rec.CreatedAt, rec.ID), Value: raw},
+		},
+	})
+	var check *ledger.CheckError
+	if errors.As(err, &check) {
+		return ErrRepoExists
+	}
+	if err != nil {
+		return fmt.Errorf("create repo: %w", err)
+	}
+	return nil
+}
+
+// makeParents makes the folder between the repos folder and a repo's own.
+func makeParents(fs packs.FS, dir, repos string) error {
+	if fs == nil {
+		fs = packs.OS{}
+	}
+	parent := dir[:strings.LastIndexByte(dir, os.PathSeparator)]
+	if err := fs.Mkdir(parent); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return fs.SyncDir(repos)
+}
+
+// DeleteRepo removes a repo; from its answer on the name is free and nothing of
+// it can be read. Errors: ErrRepoNotFound.
+func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string) (RepoInfo, error) {
+	end, err := s.begin()
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	defer end()
+	r, err := s.Repo(ctx, org, name)
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	info := r.Info()
+	now, err := s.ledger.Now(ctx)
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("delete repo: %w", err)
+	}
+	if err := s.writeIntent(ctx, info.ID, repoIntent{Delete: true, Org: org, Name: name, At: now}); err != nil {
+		return RepoInfo{}, err
+	}
+	_, err = s.ledger.Apply(ctx, ledger.Batch{
+		Space:   ledger.OrgSpace(org),
+		Checks:  []ledger.Check{ledger.Equal(nameKey(name), []byte(info.ID))},
+		Deletes: []string{nameKey(name), recentKey(info.CreatedAt, info.ID)},
+	})
+	var check *ledger.CheckError
+	if errors.As(err, &check) {
+		return RepoInfo{}, ErrRepoNotFound
+	}
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("delete repo: %w", err)
+	}
+	if err := s.remove(ctx, info.ID); err != nil {
+		s.log.Warn("repo is deleted, its files stay for now", "repo", info.ID, "err", err)
+	}
+	return info, nil
+}
+
+// remove takes away all that a repo without a name consists of, then its intent.
+// Dropping the space takes the generation key away, which every write checks:
+// whatever is still under way then fails.
+func (s *Store) remove(ctx context.Context, id string) error {
+	if err := s.ledger.Drop(ctx, ledger.RepoSpace(id)); err != nil {
+		return fmt.Errorf("drop repo space: %w", err)
+	}
+	s.mu.Lock()
+	r := s.repos[id]
+	delete(s.repos, id)
+	s.mu.Unlock()
+	if r != nil {
+		r.dir.Close()
+	}
+	if err := os.RemoveAll(s.repoDir(id)); err != nil {
+		return fmt.Errorf("remove repo folder: %w", err)
+	}
+	return s.dropIntent(ctx, id)
+}
+
+func (s *Store) writeIntent(ctx context.Context, id string, in repoIntent) error {
+	_, err := s.ledger.Apply(ctx, ledger.Batch{
+		Space: ledger.ServerSpace,
+		Sets:  []ledger.Set{{Key: intentKeys + id, Value: mustJSON(in)}},
+	})
+	if err != nil {
+		return fmt.Errorf("write intent: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) dropIntent(ctx context.Context, id string) error {
+	_, err := s.ledger.Apply(ctx, ledger.Batch{Space: ledger.ServerSpace, Deletes: []string{intentKeys + id}})
+	if err != nil {
+		return fmt.Errorf("drop intent: %w", err)
+	}
+	return nil
+}
+
+// finishIntents removes what a crash left of repos half made or half deleted. A
+// young intent may belong to another node that is at work on it.
+func (s *Store) finishIntents(ctx context.Context) error {
+	v, err := s.ledger.Read(ctx, ledger.ServerSpace)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	items, err := scanAll(ctx, v, intentKeys)
+	if err != nil {
+		return err
+	}
+	now, err := s.ledger.Now(ctx)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		var in repoIntent
+		if err := json.Unmarshal(it.Value, &in); err != nil {
+			return fmt.Errorf("decode intent: %w", err)
+		}
+		if now.Sub(in.At) < intentPatience {
+			continue
+		}
+		if err := s.finishIntent(ctx, strings.TrimPrefix(it.Key, intentKeys), in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) finishIntent(ctx context.Context, id string, in repoIntent) error {
+	v, err := s.ledger.Read(ctx, ledger.OrgSpace(in.Org))
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	named, err := v.Get(ctx, nameKey(in.Name))
+	if err != nil && !errors.Is(err, ledger.ErrNotFound) {
+		return err
+	}
+	if string(named) == id { // it was made whole, or its deletion had not begun to show
+		return s.dropIntent(ctx, id)
+	}
+	return s.remove(ctx, id)
+}

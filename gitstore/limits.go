@@ -1,0 +1,50 @@
+package gitstore
+
+import "time"
+
+// Limits bound what one request or one repo may use. Zero fields take the default.
+type Limits struct {
+	HotPackBytes   int64         // a pushed pack or a commit's files up to this size go into the ledger; 1 MiB
+	HotPackObjects int           // and up to this many objects; 5,000
+	PackBytes      int64         // the largest pack one push may send; 16 GiB
+	FileBytes      int64         // the largest file of a commit; 16 GiB
+	CommitBytes    int64         // all files of one commit; 16 GiB
+	CommitFiles    int           // entries of one commit; 200,000
+	SettleObjects  int           // settle when so many objects are hot; 20,000
+	SettleBytes    int64         // or so many bytes; 16 MiB
+	CacheBytes     int64         // decoded small objects kept in memory; 64 MiB
+	BlobCacheBytes int64         // inflated large blobs kept on disk; 2 GiB
+	ProofTimeout   time.Duration // for proving reach of what a push refers to; 30 s
+	OpenRepos      int           // repos kept open; 1,000
+	RefsPerPush    int           // commands of one push; 10,000
+}
+
+// withDefaults fills the zero fields.
+func (l Limits) withDefaults() Limits {
+	fill := func(p *int64, v int64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	fillInt := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	fill(&l.HotPackBytes, 1<<20)
+	fill(&l.PackBytes, 16<<30)
+	fill(&l.FileBytes, 16<<30)
+	fill(&l.CommitBytes, 16<<30)
+	fill(&l.SettleBytes, 16<<20)
+	fill(&l.CacheBytes, 64<<20)
+	fill(&l.BlobCacheBytes, 2<<30)
+	fillInt(&l.HotPackObjects, 5_000)
+	fillInt(&l.CommitFiles, 200_000)
+	fillInt(&l.SettleObjects, 8_000)
+	fillInt(&l.OpenRepos, 1_000)
+	fillInt(&l.RefsPerPush, 10_000)
+	if l.ProofTimeout == 0 {
+		l.ProofTimeout = 30 * time.Second
+	}
+	return l
+}

@@ -1,0 +1,157 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// settleNeeds looks for what the steps did not prove: first in the whole trees of
+// the commits that were built on, then in everything the caller may read.
+func (p *proof) settleNeeds(ctx context.Context) error {
+	if len(p.need) == 0 {
+		return nil
+	}
+	s := &search{p: p, seen: map[refpolicy.OID]bool{}}
+	for _, q := range p.parents {
+		if err := s.commitTree(ctx, q); err != nil || len(p.need) == 0 {
+			return err
+		}
+	}
+	tips, err := p.r.readableTips(ctx, p.c)
+	if err != nil {
+		return err
+	}
+	if err := s.everything(ctx, tips); err != nil {
+		return err
+	}
+	if len(p.need) > 0 {
+		return ErrUnreachable
+	}
+	return nil
+}
+
+// search walks stored trees and takes what it meets off the proof's needs.
+type search struct {
+	p    *proof
+	seen map[refpolicy.OID]bool
+}
+
+func (s *search) found(oid refpolicy.OID, t ObjectType) {
+	if want, ok := s.p.need[oid]; ok && (want == 0 || want == t) {
+		delete(s.p.need, oid)
+	}
+}
+
+// everything walks all that the tips reach, newest commits first, until nothing is needed.
+func (s *search) everything(ctx context.Context, tips tipSet) error {
+	for _, oid := range tips.others {
+		if err := s.other(ctx, oid); err != nil || len(s.p.need) == 0 {
+			return err
+		}
+	}
+	w := walk{g: s.p.g, paint: map[refpolicy.OID]uint8{}}
+	for _, oid := range tips.commits {
+		if err := w.add(ctx, oid, paintTip); err != nil {
+			return err
+		}
+	}
+	for w.live > 0 && len(s.p.need) > 0 {
+		c, _ := w.pop()
+		s.found(c.oid, CommitObject)
+		if err := s.tree(ctx, c.tree); err != nil {
+			return err
+		}
+		for _, q := range c.parents {
+			if err := w.add(ctx, q, paintTip); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// other walks a tip that is no commit: a tag and what it points at, a tree, a blob.
+func (s *search) other(ctx context.Context, oid refpolicy.OID) error {
+	typ, _, err := s.p.r.header(ctx, oid)
+	if err != nil {
+		return err
+	}
+	s.found(oid, typ)
+	switch typ {
+	case TreeObject:
+		return s.tree(ctx, oid)
+	case TagObject:
+		data, err := s.p.r.typed(ctx, oid, TagObject)
+		if err != nil {
+			return err
+		}
+		t, err := parseTag(data)
+		if err != nil || t.typ == CommitObject {
+			return err
+		}
+		return s.other(ctx, t.object)
+	}
+	return nil
+}
+
+func (s *search) commitTree(ctx context.Context, oid refpolicy.OID) error {
+	s.found(oid, CommitObject)
+	h, err := s.p.g.commit(ctx, oid)
+	if err != nil {
+		return err
+	}
+	return s.tree(ctx, h.tree)
+}
+
+func (s *search) tree(ctx context.Context, oid refpolicy.OID) error {
+	if s.seen[oid] || len(s.p.need) == 0 {
+		return nil
+	}
+	s.seen[oid] = true
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.found(oid, TreeObject)
+	data, err := s.p.r.typed(ctx, oid, TreeObject)
+	if err != nil {
+		return err
+	}
+	entries, err := parseTree(data)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch {
+		case e.mode == ModeSubmodule:
+		case e.isTree():
+			if err := s.tree(ctx, e.oid); err != nil {
+				return err
+			}
+		default:
+			s.found(e.oid, BlobObject)
+		}
+	}
+	return nil
+}
+
+// readableObject reports whether the caller may fetch an object of any kind that
+// it names by id. Without rules on reading existence is enough (rest.md 4).
+func (r *Repo) readableObject(ctx context.Context, c Caller, oid refpolicy.OID) (bool, error) {
+	if !c.Policy.RestrictsReads() {
+		return r.exists(ctx, oid)
+	}
+	ok, err := r.nearReachable(ctx, c, oid)
+	if ok || (err != nil && !errors.Is(err, ErrObjectNotFound)) {
+		return ok, err
+	}
+	switch err := r.prove(ctx, c, noFresh, nil, []refpolicy.OID{oid}); {
+	case errors.Is(err, ErrUnreachable):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("prove %s readable: %w", oid, err)
+	}
+	return true, nil
+}

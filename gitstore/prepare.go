@@ -1,0 +1,247 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// prepare reads the present state, gives verdicts, and makes the batch of the
+// changes that are left.
+func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
+	st, err := d.read(ctx, todo)
+	if err != nil {
+		return nil, err
+	}
+	err = d.judge(todo, func(n int, res *RefResult) error { return d.judgeRef(st, n, res) })
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{foreign: map[string]bool{}}
+	if p.todo, err = d.proved(ctx, d.openOf(todo)); err != nil {
+		return nil, err
+	}
+	err = d.judge(p.todo, func(_ int, res *RefResult) error { return d.judgeTip(ctx, res) })
+	if err != nil {
+		return nil, err
+	}
+	p.todo = d.openOf(p.todo)
+	if err := d.guarded(ctx, p); err != nil {
+		return nil, err
+	}
+	if len(p.todo) == 0 {
+		return p, nil
+	}
+	place := make(map[int]int, len(todo)) // index of a change -> its place in what was read
+	for n, i := range todo {
+		place[i] = n
+	}
+	return p, d.fill(ctx, p, st, place)
+}
+
+// proved takes out the changes whose objects refer to what the caller may not read.
+func (d *door) proved(ctx context.Context, todo []int) ([]int, error) {
+	if d.u.Proved {
+		return todo, nil
+	}
+	bases := append([]refpolicy.OID(nil), d.u.Bases...)
+	if d.u.Pack != nil {
+		bases = append(bases, d.u.Pack.Appended...)
+	}
+	var tips []refpolicy.OID
+	for _, i := range todo {
+		if !d.results[i].New.IsZero() {
+			tips = append(tips, d.results[i].New)
+		}
+	}
+	if len(tips) == 0 {
+		return todo, nil
+	}
+	err := d.r.prove(ctx, d.u.Caller, d.g.fresh, tips, bases)
+	if err == nil || !refutes(err) {
+		return todo, err
+	}
+	// Something is not proved: find out whose it is, each ref is judged on its own.
+	for _, i := range todo {
+		res := &d.results[i]
+		if res.New.IsZero() {
+			continue
+		}
+		if err := d.r.prove(ctx, d.u.Caller, d.g.fresh, []refpolicy.OID{res.New}, bases); err != nil {
+			if !refutes(err) {
+				return nil, err
+			}
+			res.Err = err
+		}
+	}
+	return d.openOf(todo), nil
+}
+
+func refutes(err error) bool {
+	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrBadObject)
+}
+
+// guarded asks the guard and takes its conditions into the batch.
+func (d *door) guarded(ctx context.Context, p *prepared) error {
+	checks, sets := d.u.Checks, d.u.Sets
+	if g := d.r.store.guard; g != nil && len(p.todo) > 0 {
+		changes := make([]Change, len(p.todo))
+		for n, i := range p.todo {
+			changes[n] = d.results[i].Change
+		}
+		gc, gs, err := g.Guard(ctx, d.r.Info(), changes, d.u.Caller.Actor)
+		if err != nil {
+			for _, i := range p.todo {
+				d.results[i].Err = err
+			}
+			p.todo = nil
+			return nil
+		}
+		checks, sets = append(checks[:len(checks):len(checks)], gc...), append(sets[:len(sets):len(sets)], gs...)
+	}
+	for _, c := range checks {
+		p.foreign[c.Key] = true
+	}
+	p.batch.Checks, p.batch.Sets = checks[:len(checks):len(checks)], sets[:len(sets):len(sets)]
+	return nil
+}
+
+// fill makes the batch: refs with the indexes over them, objects, pack, log entry.
+func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]int) error {
+	b := &p.batch
+	b.Space = d.r.space
+	b.Checks = append(b.Checks, ledger.Equal(genKey, st.gen))
+	entry := LogEntry{Type: "ref.updated", Actor: d.u.Caller.Actor}
+	checkedMeta := false
+	for _, i := range p.todo {
+		res := &d.results[i]
+		n := place[i]
+		if st.raw[n] == nil {
+			b.Checks = append(b.Checks, ledger.Absent(refKey(res.Ref)))
+		} else {
+			b.Checks = append(b.Checks, ledger.Equal(refKey(res.Ref), st.raw[n]))
+		}
+		if res.Old == res.New {
+			continue // nothing moves, but the expectation is checked
+		}
+		if res.Kind == refpolicy.Delete && !checkedMeta {
+			b.Checks, checkedMeta = append(b.Checks, ledger.Equal(metaKey, st.meta)), true
+		}
+		if err := d.fillRef(ctx, b, res, st, st.recs[n]); err != nil {
+			return err
+		}
+		entry.Changes = append(entry.Changes, LogChange{res.Ref, res.Old, res.New, res.Kind.String()})
+	}
+	if len(entry.Changes) == 0 {
+		return nil
+	}
+	b.Log = mustJSON(entry)
+	if d.written {
+		return nil
+	}
+	p.carries = true
+	return d.fillObjects(p, st)
+}
+
+func (d *door) fillRef(ctx context.Context, b *ledger.Batch, res *RefResult, st *state, old refRecord) error {
+	if !res.Old.IsZero() {
+		b.Deletes = append(b.Deletes, tipKey(res.Old, res.Ref))
+	}
+	if res.Kind == refpolicy.Delete {
+		b.Deletes = append(b.Deletes, refKey(res.Ref))
+		if key, ok := createdKey(res.Ref, old.created); ok {
+			b.Deletes = append(b.Deletes, key)
+		}
+		return nil
+	}
+	rec := refRecord{oid: res.New, created: old.created, updated: st.now, writer: d.u.Caller.Actor.Subject}
+	if res.Kind == refpolicy.Create {
+		rec.created = st.now
+		b.Checks = append(b.Checks, ledger.AbsentPrefix(refKey(res.Ref)+"/"))
+		for _, f := range foldersOf(res.Ref) {
+			b.Checks = append(b.Checks, ledger.Absent(refKeys+f))
+		}
+		if key, ok := createdKey(res.Ref, rec.created); ok {
+			b.Sets = append(b.Sets, ledger.Set{Key: key})
+		}
+	}
+	peeled, _, err := d.g.peel(ctx, res.New)
+	if err != nil {
+		return fmt.Errorf("peel %s: %w", res.Ref, err)
+	}
+	if peeled != res.New {
+		rec.peeled = peeled
+	}
+	b.Sets = append(b.Sets,
+		ledger.Set{Key: refKey(res.Ref), Value: rec.encode()},
+		ledger.Set{Key: tipKey(res.New, res.Ref)})
+	return nil
+}
+
+// fillObjects adds what is new: hot objects, the pack's record, and by which ref
+// each new commit came in.
+func (d *door) fillObjects(p *prepared, st *state) error {
+	b := &p.batch
+	gen, err := strconv.ParseUint(string(st.gen), 10, 64)
+	if err != nil {
+		return fmt.Errorf("read prune generation: %w", err)
+	}
+	for _, o := range d.hotObjects() {
+		value := encodeHot(o, gen)
+		p.hotBytes += len(value)
+		b.Sets = append(b.Sets, ledger.Set{Key: hotKey(o.OID), Value: value})
+	}
+	if pack := d.u.Pack; pack != nil {
+		rec := packRecord{Size: pack.Size, Objects: pack.Objects, Kind: pack.Kind, State: packLive}
+		b.Checks = append(b.Checks, ledger.Absent(packKey(pack.Name)))
+		b.Sets = append(b.Sets, ledger.Set{Key: packKey(pack.Name), Value: mustJSON(rec)})
+	}
+	return d.fillBorn(p)
+}
+
+// hotObjects are the update's objects, each once.
+func (d *door) hotObjects() []NewObject {
+	seen := make(map[refpolicy.OID]bool, len(d.u.Objects))
+	objects := make([]NewObject, 0, len(d.u.Objects))
+	for _, o := range d.u.Objects {
+		if !seen[o.OID] {
+			seen[o.OID] = true
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+func (d *door) fillBorn(p *prepared) error {
+	seen := map[refpolicy.OID]bool{}
+	for _, i := range p.todo {
+		res := &d.results[i]
+		stack := []refpolicy.OID{res.New}
+		for len(stack) > 0 && len(seen) < bornPerUpdate {
+			oid := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			if seen[oid] {
+				continue
+			}
+			o, ok, err := d.g.fresh.lookup(oid)
+			if err != nil {
+				return err
+			}
+			if !ok || o.typ != CommitObject {
+				continue
+			}
+			h, _, err := parseCommitHeader(o.data)
+			if err != nil {
+				return err
+			}
+			seen[oid] = true
+			p.batch.Sets = append(p.batch.Sets, ledger.Set{Key: bornKey(oid), Value: []byte(res.Ref)})
+			stack = append(stack, h.parents...)
+		}
+	}
+	return nil
+}

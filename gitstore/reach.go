@@ -1,0 +1,391 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// reachable reports whether the caller may build on a commit it names by id:
+// whether a ref it may read reaches the commit. What does not exist is not reachable.
+func (r *Repo) reachable(ctx context.Context, c Caller, commit refpolicy.OID) (bool, error) {
+	near, err := r.nearReachable(ctx, c, commit)
+	if near || err != nil {
+		return near, err
+	}
+	tips, err := r.readableTips(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	ok, err := graph{r, noFresh}.reaches(ctx, tips.commits, commit)
+	if errors.Is(err, ErrObjectNotFound) {
+		return false, nil
+	}
+	return ok, err
+}
+
+// nearReachable asks the cheap questions: is the commit a tip, is it an ancestor of
+// the ref it came in by.
+func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID) (bool, error) {
+	v, err := r.ledger.Peek(ctx, r.space)
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	prefix := tipPrefix(commit)
+	for start := prefix; ; {
+		page, err := v.Scan(ctx, prefix, start, 100)
+		if err != nil {
+			return false, err
+		}
+		for _, it := range page {
+			if c.Policy.CanRead(refpolicy.RefName(it.Key[len(prefix):])) {
+				return true, nil
+			}
+		}
+		if len(page) < 100 {
+			break
+		}
+		start = page[len(page)-1].Key + "\x00"
+	}
+	got, err := v.GetMany(ctx, bornKey(commit))
+	if err != nil || got[0] == nil {
+		return false, err
+	}
+	name := refpolicy.RefName(got[0])
+	if !c.Policy.CanRead(name) {
+		return false, nil
+	}
+	got, err = v.GetMany(ctx, refKey(name))
+	if err != nil || got[0] == nil {
+		return false, err
+	}
+	rec, err := decodeRefRecord(got[0])
+	if err != nil {
+		return false, err
+	}
+	return graph{r, noFresh}.reaches(ctx, []refpolicy.OID{rec.oid}, commit)
+}
+
+// tipSet are the objects that the refs a caller may read point at.
+type tipSet struct {
+	commits []refpolicy.OID
+	others  []refpolicy.OID // tag objects and whatever else a ref may point at
+}
+
+func (r *Repo) readableTips(ctx context.Context, c Caller) (tipSet, error) {
+	refs, err := r.peekRefs(ctx, c, "refs/")
+	if err != nil {
+		return tipSet{}, err
+	}
+	var t tipSet
+	seen := map[refpolicy.OID]bool{}
+	for _, ref := range refs {
+		if seen[ref.OID] {
+			continue
+		}
+		seen[ref.OID] = true
+		typ, _, err := r.header(ctx, ref.OID)
+		if err != nil {
+			return tipSet{}, fmt.Errorf("read tip of %s: %w", ref.Name, err)
+		}
+		if typ == CommitObject {
+			t.commits = append(t.commits, ref.OID)
+			continue
+		}
+		t.others = append(t.others, ref.OID)
+		if typ == TagObject && !ref.Peeled.IsZero() && !seen[ref.Peeled] {
+			if pt, _, err := r.header(ctx, ref.Peeled); err == nil && pt == CommitObject {
+				seen[ref.Peeled] = true
+				t.commits = append(t.commits, ref.Peeled)
+			}
+		}
+	}
+	return t, nil
+}
+
+// proof shows that everything a write's new objects refer to is new as well, or
+// reachable from a ref its caller may read. Existence proves nothing: a tree that
+// merely names another session's blob must not make it readable.
+type proof struct {
+	r    *Repo
+	c    Caller
+	g    graph
+	seen map[refpolicy.OID]bool // new commits, trees and tags that were looked into
+	// need holds what is still to be shown, with the kind it must be; 0 is any.
+	need    map[refpolicy.OID]ObjectType
+	parents []refpolicy.OID // stored commits that new ones build on: proved readable
+	depth   int             // of the tree being walked
+}
+
+// maxTreeDepth bounds how deep folders may nest, as git's core.maxTreeDepth does.
+const maxTreeDepth = 2048
+
+// prove proves all new objects that the tips reach, and bases: stored objects that
+// the pack's deltas were made against.
+func (r *Repo) prove(ctx context.Context, c Caller, fresh freshObjects, tips, bases []refpolicy.OID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.store.limits.ProofTimeout, ErrProofTimeout)
+	defer cancel()
+	p := &proof{r: r, c: c, g: graph{r, fresh}, seen: map[refpolicy.OID]bool{}, need: map[refpolicy.OID]ObjectType{}}
+	err := p.run(ctx, tips, bases)
+	if err != nil && errors.Is(context.Cause(ctx), ErrProofTimeout) {
+		return ErrProofTimeout
+	}
+	return err
+}
+
+func (p *proof) run(ctx context.Context, tips, bases []refpolicy.OID) error {
+	for _, b := range bases {
+		p.need[b] = 0
+	}
+	commits, err := p.walkTips(ctx, tips)
+	if err != nil {
+		return err
+	}
+	// Oldest first, so that a new parent's own entries are proved before its child leans on them.
+	for i := len(commits) - 1; i >= 0; i-- {
+		if err := p.stepCommit(ctx, commits[i]); err != nil {
+			return err
+		}
+	}
+	return p.settleNeeds(ctx)
+}
+
+// walkTips follows tags and new commits and proves the stored commits they build
+// on. It returns the new commits, children before parents.
+func (p *proof) walkTips(ctx context.Context, tips []refpolicy.OID) ([]refpolicy.OID, error) {
+	var order []refpolicy.OID
+	stack := append([]refpolicy.OID(nil), tips...)
+	for len(stack) > 0 {
+		oid := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if p.seen[oid] {
+			continue
+		}
+		p.seen[oid] = true
+		o, ok, err := p.g.fresh.lookup(oid)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			if err := p.stored(ctx, oid); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		next, err := p.linksOf(ctx, oid, o)
+		if err != nil {
+			return nil, err
+		}
+		if o.typ == CommitObject {
+			order = append(order, oid)
+		}
+		stack = append(stack, next...)
+	}
+	return topological(order, p), nil
+}
+
+// linksOf is what a new tip, tag or commit leads to besides its trees.
+func (p *proof) linksOf(ctx context.Context, oid refpolicy.OID, o object) ([]refpolicy.OID, error) {
+	switch o.typ {
+	case CommitObject:
+		h, _, err := parseCommitHeader(o.data)
+		return h.parents, err
+	case TagObject:
+		t, err := parseTag(o.data)
+		if err != nil {
+			return nil, err
+		}
+		return []refpolicy.OID{t.object}, nil
+	case TreeObject:
+		delete(p.seen, oid)
+		return nil, p.stepTree(ctx, oid, nil)
+	}
+	return nil, nil
+}
+
+// topological puts children before parents; order holds each new commit once.
+func topological(order []refpolicy.OID, p *proof) []refpolicy.OID {
+	parents := map[refpolicy.OID][]refpolicy.OID{}
+	children := map[refpolicy.OID]int{}
+	for _, oid := range order {
+		o, _, _ := p.g.fresh.lookup(oid)
+		h, _, _ := parseCommitHeader(o.data)
+		parents[oid] = h.parents
+		for _, q := range h.parents {
+			children[q]++
+		}
+	}
+	var ready, out []refpolicy.OID
+	for _, oid := range order {
+		if children[oid] == 0 {
+			ready = append(ready, oid)
+		}
+	}
+	for len(ready) > 0 {
+		oid := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		out = append(out, oid)
+		for _, q := range parents[oid] {
+			if children[q]--; children[q] == 0 && parents[q] != nil {
+				ready = append(ready, q)
+			}
+		}
+	}
+	return out
+}
+
+// stored proves an object of the store that a tip, tag or new commit names.
+func (p *proof) stored(ctx context.Context, oid refpolicy.OID) error {
+	ok, err := p.r.nearReachable(ctx, p.c, oid)
+	if err != nil && !errors.Is(err, ErrObjectNotFound) {
+		return err
+	}
+	if !ok {
+		tips, err := p.r.readableTips(ctx, p.c)
+		if err != nil {
+			return err
+		}
+		typ, _, err := p.r.header(ctx, oid)
+		switch {
+		case errors.Is(err, ErrObjectNotFound):
+			return ErrUnreachable
+		case err != nil:
+			return err
+		case typ != CommitObject:
+			p.need[oid] = typ
+			return nil
+		}
+		if ok, err = p.g.reaches(ctx, tips.commits, oid); err != nil {
+			return err
+		}
+	}
+	if !ok {
+		return ErrUnreachable
+	}
+	p.parents = append(p.parents, oid)
+	return nil
+}
+
+// stepCommit walks a new commit's tree in step with its parents' trees.
+func (p *proof) stepCommit(ctx context.Context, oid refpolicy.OID) error {
+	h, err := p.g.commit(ctx, oid)
+	if err != nil {
+		return err
+	}
+	var beside []refpolicy.OID
+	for _, q := range h.parents {
+		ph, err := p.g.commit(ctx, q)
+		if err != nil {
+			return err
+		}
+		beside = append(beside, ph.tree)
+	}
+	return p.stepTree(ctx, h.tree, beside)
+}
+
+// stepTree proves a tree's entries: unchanged at its place in a parent, new, or
+// left to settleNeeds.
+func (p *proof) stepTree(ctx context.Context, tree refpolicy.OID, beside []refpolicy.OID) error {
+	for _, b := range beside {
+		if b == tree {
+			return nil
+		}
+	}
+	o, ok, err := p.g.fresh.lookup(tree)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		if tree != emptyTree {
+			return p.require(tree, TreeObject)
+		}
+		return nil
+	}
+	if o.typ != TreeObject {
+		return fmt.Errorf("%w: %s is a %s where a tree is named", ErrBadObject, tree, o.typ)
+	}
+	if p.seen[tree] {
+		return nil
+	}
+	p.seen[tree] = true
+	if p.depth++; p.depth > maxTreeDepth {
+		return fmt.Errorf("%w: trees nested over %d deep", ErrBadObject, maxTreeDepth)
+	}
+	defer func() { p.depth-- }()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	entries, err := parseTree(o.data)
+	if err != nil {
+		return err
+	}
+	old, err := p.entriesOf(ctx, beside)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := p.stepEntry(ctx, e, old[e.name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *proof) stepEntry(ctx context.Context, e treeEntry, old []treeEntry) error {
+	if e.mode == ModeSubmodule {
+		return nil
+	}
+	var below []refpolicy.OID
+	for _, o := range old {
+		if o.oid == e.oid && o.isTree() == e.isTree() && o.mode != ModeSubmodule {
+			return nil
+		}
+		if o.isTree() {
+			below = append(below, o.oid)
+		}
+	}
+	if e.isTree() {
+		return p.stepTree(ctx, e.oid, below)
+	}
+	typ, ok, err := p.g.fresh.typeOf(e.oid)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return p.require(e.oid, BlobObject)
+	}
+	if typ != BlobObject {
+		return fmt.Errorf("%w: %s is a %s where a blob is named", ErrBadObject, e.oid, typ)
+	}
+	return nil
+}
+
+// entriesOf reads the parents' trees at one place, by name.
+func (p *proof) entriesOf(ctx context.Context, trees []refpolicy.OID) (map[string][]treeEntry, error) {
+	m := map[string][]treeEntry{}
+	for _, t := range trees {
+		o, err := p.g.object(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		entries, err := parseTree(o.data)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			m[e.name] = append(m[e.name], e)
+		}
+	}
+	return m, nil
+}
+
+func (p *proof) require(oid refpolicy.OID, t ObjectType) error {
+	if old, ok := p.need[oid]; ok && old != 0 && old != t {
+		return fmt.Errorf("%w: %s is named as a %s and as a %s", ErrBadObject, oid, old, t)
+	}
+	p.need[oid] = t
+	return nil
+}

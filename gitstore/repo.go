@@ -1,0 +1,298 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// RepoInfo is what is known of a repo besides its refs.
+type RepoInfo struct {
+	ID            string // opaque, URL-safe, stable
+	Org           string
+	Name          string
+	DefaultBranch string // short name; HEAD points at it, also when unborn
+	CreatedAt     time.Time
+}
+
+// Repo is one repository.
+type Repo struct {
+	store  *Store
+	ledger ledger.Ledger
+	id     string
+	space  ledger.Space
+	dir    *packs.Dir
+
+	meta atomic.Pointer[repoMeta]
+
+	packsMu  sync.Mutex               // held while the list is read or extended
+	packList atomic.Pointer[[]string] // names of live packs, likely ones first
+
+	heat heat
+	hots hotPacks
+
+	usedAt atomic.Int64 // unix seconds, for closing what has been idle
+}
+
+// repoMeta is a repo's record with the bytes it was read from.
+type repoMeta struct {
+	raw  []byte
+	info RepoInfo
+}
+
+// Info tells the repo's record, as of when it was opened or last changed here.
+func (r *Repo) Info() RepoInfo { return r.meta.Load().info }
+
+// head is the ref HEAD points at.
+func (r *Repo) head() refpolicy.RefName {
+	return refpolicy.RefName(refpolicy.BranchPrefix + r.Info().DefaultBranch)
+}
+
+// Repo opens a repo by name: ErrRepoNotFound if there is none. Repos are shared
+// and cached; there is nothing to close.
+func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
+	v, err := s.ledger.Read(ctx, ledger.OrgSpace(org))
+	if err != nil {
+		return nil, fmt.Errorf("find repo: %w", err)
+	}
+	id, err := v.Get(ctx, nameKey(name))
+	v.Close()
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, ErrRepoNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find repo: %w", err)
+	}
+	r, err := s.opened(ctx, string(id))
+	if err != nil {
+		return nil, err
+	}
+	r.usedAt.Store(time.Now().Unix())
+	return r, r.refresh(ctx)
+}
+
+// opened gives the shared Repo of an id, opening its folder at the first call.
+func (s *Store) opened(ctx context.Context, id string) (*Repo, error) {
+	if r, err := s.cached(id); r != nil || err != nil {
+		return r, err
+	}
+	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases})
+	if err != nil {
+		return nil, fmt.Errorf("open repo: %w", err)
+	}
+	r := &Repo{store: s, ledger: s.ledger, id: id, space: ledger.RepoSpace(id), dir: dir}
+	if err = r.loadPacks(ctx); err == nil {
+		err = r.measureHeat(ctx)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		dir.Close()
+		return nil, ErrClosed
+	}
+	if first := s.repos[id]; first != nil {
+		dir.Close()
+		return first, nil
+	}
+	r.usedAt.Store(time.Now().Unix())
+	s.repos[id] = r
+	s.closeIdle()
+	return r, nil
+}
+
+func (s *Store) cached(id string) (*Repo, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		return nil, ErrClosed
+	}
+	return s.repos[id], nil
+}
+
+// idleBeforeClosing keeps repos open that a request may still be working on.
+const idleBeforeClosing = 10 * time.Minute
+
+// closeIdle lets go of the files of repos that were not asked for lately when too
+// many are open. Called with mu held.
+func (s *Store) closeIdle() {
+	for len(s.repos) > s.limits.OpenRepos {
+		var idle *Repo
+		for _, r := range s.repos {
+			if idle == nil || r.usedAt.Load() < idle.usedAt.Load() {
+				idle = r
+			}
+		}
+		if time.Since(time.Unix(idle.usedAt.Load(), 0)) < idleBeforeClosing || idle.heat.settling.Load() {
+			return
+		}
+		delete(s.repos, idle.id)
+		idle.dir.Close()
+	}
+}
+
+// refresh reads the repo's record; another node may have changed it.
+func (r *Repo) refresh(ctx context.Context) error {
+	v, err := r.ledger.Read(ctx, r.space)
+	if err != nil {
+		return fmt.Errorf("read repo record: %w", err)
+	}
+	defer v.Close()
+	raw, err := v.Get(ctx, metaKey)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return ErrRepoNotFound // being deleted
+	}
+	if err != nil {
+		return fmt.Errorf("read repo record: %w", err)
+	}
+	if m := r.meta.Load(); m != nil && bytes.Equal(m.raw, raw) {
+		return nil
+	}
+	rec, err := decodeRepoRecord(raw)
+	if err != nil {
+		return err
+	}
+	r.meta.Store(&repoMeta{raw, rec.info()})
+	return nil
+}
+
+// SetDefaultBranch points HEAD at another branch, which must exist unless the
+// repo has no branch at all. Errors: ErrRefNotFound.
+func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (RepoInfo, error) {
+	name, err := refpolicy.Branch(branch)
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	for {
+		info, err := r.setDefaultBranch(ctx, name)
+		var check *ledger.CheckError
+		if errors.As(err, &check) && ctx.Err() == nil {
+			continue // somebody changed the record or the branch in between
+		}
+		return info, err
+	}
+}
+
+func (r *Repo) setDefaultBranch(ctx context.Context, name refpolicy.RefName) (RepoInfo, error) {
+	if err := r.refresh(ctx); err != nil {
+		return RepoInfo{}, err
+	}
+	old := r.meta.Load()
+	v, err := r.ledger.Read(ctx, r.space)
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("read branch: %w", err)
+	}
+	defer v.Close()
+	exists := ledger.AbsentPrefix(refKeys + refpolicy.BranchPrefix)
+	branches, err := v.Scan(ctx, exists.Key, exists.Key, 1)
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("read branch: %w", err)
+	}
+	if len(branches) > 0 {
+		raw, err := v.Get(ctx, refKey(name))
+		if errors.Is(err, ledger.ErrNotFound) {
+			return RepoInfo{}, fmt.Errorf("%w: %s", ErrRefNotFound, name.Short())
+		}
+		if err != nil {
+			return RepoInfo{}, fmt.Errorf("read branch: %w", err)
+		}
+		exists = ledger.Equal(refKey(name), raw)
+	}
+	rec := repoRecord(old.info)
+	rec.DefaultBranch = name.Short()
+	_, err = r.ledger.Apply(ctx, ledger.Batch{
+		Space:  r.space,
+		Checks: []ledger.Check{ledger.Equal(metaKey, old.raw), exists},
+		Sets:   []ledger.Set{{Key: metaKey, Value: rec.encode()}},
+	})
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("set default branch: %w", err)
+	}
+	return rec.info(), r.refresh(ctx)
+}
+
+// RepoPage is one page of a list of repos, newest first.
+type RepoPage struct {
+	Repos []RepoInfo
+	Next  string // cursor of the next page; empty on the last
+}
+
+// ListRepos lists an org's repos whose name contains query (any case; empty: all),
+// at most limit (at least 1), after cursor. Errors: ErrBadCursor.
+func (s *Store) ListRepos(ctx context.Context, org, query, cursor string, limit int) (RepoPage, error) {
+	start := recentKeys
+	if cursor != "" {
+		after, err := decodeCursor(cursor, repoCursor)
+		if err != nil {
+			return RepoPage{}, err
+		}
+		start = recentKeys + after + "\x00"
+	}
+	v, err := s.ledger.Read(ctx, ledger.OrgSpace(org))
+	if err != nil {
+		return RepoPage{}, fmt.Errorf("list repos: %w", err)
+	}
+	defer v.Close()
+	query = strings.ToLower(query)
+	var page RepoPage
+	var last string
+	for {
+		items, err := v.Scan(ctx, recentKeys, start, limit+1)
+		if err != nil {
+			return RepoPage{}, fmt.Errorf("list repos: %w", err)
+		}
+		for _, it := range items {
+			rec, err := decodeRepoRecord(it.Value)
+			if err != nil {
+				return RepoPage{}, err
+			}
+			if !strings.Contains(strings.ToLower(rec.Name), query) {
+				continue
+			}
+			if len(page.Repos) == limit {
+				page.Next = encodeCursor(repoCursor, strings.TrimPrefix(last, recentKeys))
+				return page, nil
+			}
+			info, err := s.currentInfo(ctx, rec)
+			if errors.Is(err, ledger.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return RepoPage{}, err
+			}
+			page.Repos = append(page.Repos, info)
+			last = it.Key
+		}
+		if len(items) <= limit {
+			return page, nil
+		}
+		start = items[len(items)-1].Key + "\x00"
+	}
+}
+
+// currentInfo reads a listed repo's own record: the default branch may have changed since it was listed.
+func (s *Store) currentInfo(ctx context.Context, listed repoRecord) (RepoInfo, error) {
+	v, err := s.ledger.Read(ctx, ledger.RepoSpace(listed.ID))
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("list repos: %w", err)
+	}
+	defer v.Close()
+	raw, err := v.Get(ctx, metaKey)
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	rec, err := decodeRepoRecord(raw)
+	return rec.info(), err
+}

@@ -1,0 +1,237 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// heat says how much of a repo is hot, as far as this process knows, and whether
+// somebody is settling it.
+type heat struct {
+	objects, bytes atomic.Int64
+	settling       atomic.Bool
+}
+
+// measureHeat counts what is hot when a repo is opened.
+func (r *Repo) measureHeat(ctx context.Context) error {
+	v, err := r.ledger.Peek(ctx, r.space)
+	if err != nil {
+		return fmt.Errorf("measure hot objects: %w", err)
+	}
+	defer v.Close()
+	var objects, bytes int64
+	for start := hotKeys; ; {
+		page, err := v.Scan(ctx, hotKeys, start, ledger.BulkKeys)
+		if err != nil {
+			return fmt.Errorf("measure hot objects: %w", err)
+		}
+		for _, it := range page {
+			objects++
+			bytes += int64(len(it.Value))
+		}
+		if len(page) < ledger.BulkKeys {
+			break
+		}
+		start = page[len(page)-1].Key + "\x00"
+	}
+	r.heat.objects.Store(objects)
+	r.heat.bytes.Store(bytes)
+	return nil
+}
+
+// warmed counts what a batch added and starts settling when that is enough.
+func (r *Repo) warmed(objects, bytes int) {
+	n := r.heat.objects.Add(int64(objects))
+	b := r.heat.bytes.Add(int64(bytes))
+	l := r.store.limits
+	if n < int64(l.SettleObjects) && b < l.SettleBytes {
+		return
+	}
+	end, err := r.store.begin()
+	if err != nil {
+		return // closing settles by itself
+	}
+	if !r.heat.settling.CompareAndSwap(false, true) {
+		end()
+		return
+	}
+	go func() {
+		defer end()
+		defer r.heat.settling.Store(false)
+		// Settling outlives the request that made it due; Close ends it.
+		if err := r.settle(r.store.life); err != nil && !errors.Is(err, context.Canceled) {
+			r.store.log.Error("settle", "repo", r.id, "err", err)
+		}
+	}()
+}
+
+// Settle moves all hot objects into a pack. Reads go on meanwhile, writes too.
+func (r *Repo) Settle(ctx context.Context) error {
+	end, err := r.store.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	return r.settleAlone(ctx)
+}
+
+// settleAlone waits for a settling under way before it does its own.
+func (r *Repo) settleAlone(ctx context.Context) error {
+	for !r.heat.settling.CompareAndSwap(false, true) {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	defer r.heat.settling.Store(false)
+	return r.settle(ctx)
+}
+
+func (r *Repo) settleOnClose(ctx context.Context) error {
+	if r.heat.objects.Load() == 0 {
+		return nil
+	}
+	return r.settleAlone(ctx)
+}
+
+// settle writes a pack of the hot objects, registers it, and then takes the hot
+// keys away in small batches. A reader that looks in between finds an object twice
+// or, having looked into the packs too early, looks again.
+func (r *Repo) settle(ctx context.Context) error {
+	start := time.Now()
+	taken, gen, info, err := r.packHot(ctx)
+	if err != nil || len(taken) == 0 {
+		return err
+	}
+	if err := r.register(ctx, info, gen); err != nil {
+		if rerr := r.dir.Remove(info.Name); rerr != nil {
+			r.store.log.Warn("remove unregistered pack", "pack", info.Name, "err", rerr)
+		}
+		return fmt.Errorf("settle: %w", err)
+	}
+	if err := r.addPack(info.Name); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	if err := r.coolDown(ctx, taken); err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	r.hots.drop()
+	r.store.observe("settle", time.Since(start))
+	return nil
+}
+
+// packHot copies what is hot into a pack: everything up to the log number at
+// which the view was taken, so that the pack, with the older ones, lacks nothing.
+func (r *Repo) packHot(ctx context.Context) (taken []ledger.Item, gen []byte, info packs.Info, err error) {
+	v, err := r.ledger.Read(ctx, r.space)
+	if err != nil {
+		return nil, nil, info, fmt.Errorf("settle: %w", err)
+	}
+	defer v.Close()
+	if gen, err = v.Get(ctx, genKey); err != nil {
+		return nil, nil, info, fmt.Errorf("settle: %w", err)
+	}
+	if taken, err = scanAll(ctx, v, hotKeys); err != nil || len(taken) == 0 {
+		return nil, nil, info, err
+	}
+	w, err := r.dir.NewWriter(ctx)
+	if err != nil {
+		return nil, nil, info, fmt.Errorf("settle: %w", err)
+	}
+	defer w.Abort()
+	w.Expect(len(taken))
+	if err := addHot(w, taken); err != nil {
+		return nil, nil, info, fmt.Errorf("settle: %w", err)
+	}
+	info, err = w.Finish()
+	return taken, gen, info, err
+}
+
+func addHot(w *packs.Writer, items []ledger.Item) error {
+	for _, it := range items {
+		h, err := decodeHot(it.Value)
+		if err != nil {
+			return err
+		}
+		if err := w.AddEntry(hotOID(it.Key), packs.Type(h.typ), h.size, h.zdata); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func hotOID(key string) (oid refpolicy.OID) {
+	copy(oid[:], strings.TrimPrefix(key, hotKeys))
+	return oid
+}
+
+func (r *Repo) register(ctx context.Context, info packs.Info, gen []byte) error {
+	rec := packRecord{Size: info.Size, Objects: info.Objects, Kind: "settled", State: packLive}
+	_, err := r.ledger.Apply(ctx, ledger.Batch{
+		Space:  r.space,
+		Checks: []ledger.Check{ledger.Absent(packKey(info.Name)), ledger.Equal(genKey, gen)},
+		Sets:   []ledger.Set{{Key: packKey(info.Name), Value: mustJSON(rec)}},
+	})
+	return err
+}
+
+// coolDown deletes settled hot keys, each only while it holds what was copied: a
+// key that was written again meanwhile stays.
+func (r *Repo) coolDown(ctx context.Context, items []ledger.Item) error {
+	for len(items) > 0 {
+		n, size := 0, 0
+		for n < len(items) && n < ledger.BulkKeys/2 && size < ledger.MaxBatchBytes/4 {
+			size += len(items[n].Value) + 64
+			n++
+		}
+		if err := r.coolBatch(ctx, items[:n]); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+func (r *Repo) coolBatch(ctx context.Context, items []ledger.Item) error {
+	for len(items) > 0 {
+		b := ledger.Batch{Space: r.space}
+		size := 0
+		for _, it := range items {
+			b.Checks = append(b.Checks, ledger.Equal(it.Key, it.Value))
+			b.Deletes = append(b.Deletes, it.Key)
+			size += len(it.Value)
+		}
+		_, err := r.ledger.Apply(ctx, b)
+		var check *ledger.CheckError
+		if errors.As(err, &check) {
+			items = without(items, check.Key)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.heat.objects.Add(-int64(len(items)))
+		r.heat.bytes.Add(-int64(size))
+		return nil
+	}
+	return nil
+}
+
+func without(items []ledger.Item, key string) []ledger.Item {
+	kept := make([]ledger.Item, 0, len(items))
+	for _, it := range items {
+		if it.Key != key {
+			kept = append(kept, it)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,158 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/gitcmd"
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+)
+
+// Signatures checks the signatures of commits for rules with verify-sig. cmd gives it.
+type Signatures interface {
+	// VerifyCommit is nil if the raw commit carries a valid signature by a signing
+	// key registered with org.
+	VerifyCommit(org string, raw []byte) error
+}
+
+// Options are what a Store is made of.
+type Options struct {
+	Dir        string                              // data folder; repos live below Dir/repos
+	Ledger     ledger.Ledger                       // closed by whoever opened it, after the store
+	Git        *gitcmd.Runner                      // nil: one is made with its defaults
+	Guard      Guard                               // nil: nothing is guarded
+	Signatures Signatures                          // nil: verify-sig refuses every commit
+	Logger     *slog.Logger                        // nil: slog.Default
+	Limits     Limits                              // zero fields take their defaults
+	FS         packs.FS                            // files of packs; nil: the operating system's
+	Observe    func(op string, took time.Duration) // metrics hook: "update", "settle", ...; may be nil
+}
+
+// Store holds the repos of one data folder. It is safe for concurrent use.
+type Store struct {
+	dir        string
+	ledger     ledger.Ledger
+	git        *gitcmd.Runner
+	guard      Guard
+	signatures Signatures
+	log        *slog.Logger
+	limits     Limits
+	fs         packs.FS
+	observe    func(op string, took time.Duration)
+
+	bases   *packs.BaseCache
+	cache   *lru[objectID, object]
+	commits *lru[objectID, commitHeader]
+	readers readers
+	scratch *scratch
+
+	life   context.Context // ends when Close gives up waiting
+	stop   context.CancelFunc
+	work   sync.WaitGroup // background work; begun under mu while not closed
+	closed chan struct{}
+
+	mu    sync.Mutex // guards all below
+	shut  bool
+	repos map[string]*Repo // by id
+}
+
+// Open opens the store in o.Dir, making the folder if need be, and finishes what
+// a crash left half done.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	s := &Store{
+		dir: o.Dir, ledger: o.Ledger, git: o.Git, guard: o.Guard, signatures: o.Signatures,
+		log: o.Logger, limits: o.Limits.withDefaults(), fs: o.FS, observe: o.Observe,
+		repos: map[string]*Repo{}, closed: make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if s.observe == nil {
+		s.observe = func(string, time.Duration) {}
+	}
+	s.bases = packs.NewBaseCache(s.limits.CacheBytes / 4)
+	s.cache = newLRU[objectID, object](s.limits.CacheBytes)
+	s.commits = newLRU[objectID, commitHeader](s.limits.CacheBytes / 4)
+	s.life, s.stop = context.WithCancel(context.Background())
+	if err := os.MkdirAll(s.reposDir(), 0o755); err != nil {
+		return nil, fmt.Errorf("make repos folder: %w", err)
+	}
+	if s.git == nil {
+		git, err := gitcmd.New(gitcmd.Options{Home: filepath.Join(o.Dir, "git-home"), Logger: s.log})
+		if err != nil {
+			return nil, fmt.Errorf("find git: %w", err)
+		}
+		s.git = git
+	}
+	var err error
+	if s.scratch, err = openScratch(filepath.Join(o.Dir, "scratch")); err != nil {
+		return nil, err
+	}
+	if err := s.openReaders(); err != nil {
+		return nil, err
+	}
+	if err := s.finishIntents(ctx); err != nil {
+		return nil, fmt.Errorf("finish what a crash left: %w", err)
+	}
+	return s, nil
+}
+
+// Close waits for running work until ctx ends, settles what is hot, and lets go
+// of all files. Later calls get ErrClosed.
+func (s *Store) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if s.shut {
+		s.mu.Unlock()
+		return nil
+	}
+	s.shut = true
+	repos := make([]*Repo, 0, len(s.repos))
+	for _, r := range s.repos {
+		repos = append(repos, r)
+	}
+	s.mu.Unlock()
+	close(s.closed)
+	done := make(chan struct{})
+	go func() { s.work.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.stop()
+		<-done
+	}
+	var errs []error
+	for _, r := range repos {
+		if err := r.settleOnClose(ctx); err != nil && ctx.Err() == nil {
+			errs = append(errs, err)
+		}
+		r.dir.Close()
+	}
+	s.stop()
+	s.closeReaders()
+	s.scratch.close()
+	return errors.Join(errs...)
+}
+
+// begin counts a piece of work that Close waits for; the work calls end.
+func (s *Store) begin() (end func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		return nil, ErrClosed
+	}
+	s.work.Add(1)
+	return s.work.Done, nil
+}
+
+func (s *Store) reposDir() string { return filepath.Join(s.dir, "repos") }
+
+func (s *Store) repoDir(id string) string {
+	return filepath.Join(s.reposDir(), id[len(id)-2:], id)
+}

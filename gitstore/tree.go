@@ -1,0 +1,81 @@
+package gitstore
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// emptyTree is the id of the tree without entries, which git knows without storing it.
+var emptyTree = refpolicy.OID{0x4b, 0x82, 0x5d, 0xc6, 0x42, 0xcb, 0x6e, 0xb9, 0xa0, 0x60, 0xe5, 0x4b, 0xf8, 0xd6, 0x92, 0x88, 0xfb, 0xee, 0x49, 0x04}
+
+// treeEntry is one entry of a tree object. Its name has no slash.
+type treeEntry struct {
+	mode Mode
+	name string
+	oid  refpolicy.OID
+}
+
+func (e treeEntry) isTree() bool { return e.mode == ModeTree }
+
+// parseTree reads a tree object:
+//
+//	tree  = *entry
+//	entry = mode SP name NUL oid    ; mode in octal, oid 20 bytes
+func parseTree(data []byte) ([]treeEntry, error) {
+	entries := make([]treeEntry, 0, len(data)/32)
+	for len(data) > 0 {
+		sp := bytes.IndexByte(data, ' ')
+		if sp < 1 || sp > 6 {
+			return nil, fmt.Errorf("%w: tree entry without a mode", ErrBadObject)
+		}
+		mode, err := strconv.ParseUint(string(data[:sp]), 8, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%w: tree entry mode %q", ErrBadObject, data[:sp])
+		}
+		data = data[sp+1:]
+		nul := bytes.IndexByte(data, 0)
+		if nul < 1 || len(data) < nul+1+20 {
+			return nil, fmt.Errorf("%w: tree entry cut short", ErrBadObject)
+		}
+		e := treeEntry{mode: Mode(mode), name: string(data[:nul])}
+		copy(e.oid[:], data[nul+1:])
+		data = data[nul+21:]
+		entries = append(entries, e)
+	}
+	return entries, nil
+}
+
+// encodeTree is the inverse of parseTree; entries are in git's order already.
+func encodeTree(entries []treeEntry) []byte {
+	var b bytes.Buffer
+	for _, e := range entries {
+		b.WriteString(strconv.FormatUint(uint64(e.mode), 8))
+		b.WriteByte(' ')
+		b.WriteString(e.name)
+		b.WriteByte(0)
+		b.Write(e.oid[:])
+	}
+	return b.Bytes()
+}
+
+// compareEntries is git's order of tree entries: by name, a tree as if its name ended in a slash.
+func compareEntries(a, b treeEntry) int {
+	n := min(len(a.name), len(b.name))
+	if c := bytes.Compare([]byte(a.name[:n]), []byte(b.name[:n])); c != 0 {
+		return c
+	}
+	return int(endOf(a, n)) - int(endOf(b, n))
+}
+
+func endOf(e treeEntry, n int) byte {
+	switch {
+	case len(e.name) > n:
+		return e.name[n]
+	case e.isTree():
+		return '/'
+	}
+	return 0
+}

@@ -1,0 +1,104 @@
+package gitstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// A Change asks for one ref to go from Old to New. The zero OID means "does not
+// exist", so a zero Old creates and a zero New deletes.
+type Change struct {
+	Ref      refpolicy.RefName
+	Old, New refpolicy.OID
+	// NoForce refuses a change that is not a fast-forward with ErrNotFastForward,
+	// whatever the policy says.
+	NoForce bool
+}
+
+// An Update is what goes through the door: ref changes, the objects they bring,
+// and whatever else must hold or be written in the same batch.
+type Update struct {
+	Caller  Caller
+	Changes []Change
+	// Atomic lets all changes happen or none. Otherwise those that fail are taken
+	// out with their reason and the rest is one batch.
+	Atomic bool
+	// Objects are new small objects, written into the hot tier with the refs.
+	Objects []NewObject
+	// Bases are stored objects that the new ones came as deltas against. The caller
+	// must be able to read them: whoever has the result has the base.
+	Bases []refpolicy.OID
+	// Pack is a finished, unregistered pack that the update registers; its file is
+	// removed if no change of the update is applied.
+	Pack *IncomingPack
+	// Proved says that whoever made the objects has shown that everything they refer
+	// to is new or readable by the caller (the commit API: trees built in step with
+	// the parent's). Otherwise the door proves it.
+	Proved bool
+	// Checks and Sets must hold and are written in the same batch. A check that
+	// fails gives its *ledger.CheckError.
+	Checks []ledger.Check
+	Sets   []ledger.Set
+}
+
+// An IncomingPack is a pack whose files are durable and which nobody knows yet.
+type IncomingPack struct {
+	packs.Info
+	Kind string // what the pack record says of it
+	// Appended are objects that index-pack added to complete a thin pack. They are
+	// in the file but not new: the caller must be able to read them.
+	Appended []refpolicy.OID
+	// Kept leaves the files of a refused update to the caller, who may try again with them.
+	Kept bool
+}
+
+// RefResult is the verdict on one change; Err is nil if the ref is now at New.
+type RefResult struct {
+	Change
+	Kind refpolicy.Kind
+	Err  error
+}
+
+// UpdateResult answers an Update, one RefResult for each change in order.
+type UpdateResult struct {
+	Seq  uint64    // number of the (last) log entry; 0 when nothing was applied
+	At   time.Time // the ledger's time of the change
+	Refs []RefResult
+}
+
+// A Guard is asked about every change of refs, whatever road it comes by. What it
+// returns must hold, or is written, in the very batch that moves the refs; an
+// error refuses the changes. It is given once, when the store is opened.
+type Guard interface {
+	Guard(ctx context.Context, repo RepoInfo, changes []Change, actor Actor) ([]ledger.Check, []ledger.Set, error)
+}
+
+// Update is the one door: every movement of a ref, whoever asks, goes through it.
+// It checks, in this order: git's rules for names, the expected value, the policy,
+// clashes of names, signatures, the guard, and the reach of what is new; then
+// objects, refs, log entry and the caller's own checks and sets are one batch. The
+// error is for the update as a whole (the ledger is away, a check of the caller's
+// own failed); verdicts on single refs are in the result, of an atomic update too.
+func (r *Repo) Update(ctx context.Context, u Update) (UpdateResult, error) {
+	end, err := r.store.begin()
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	defer end()
+	start := time.Now()
+	d, err := r.newDoor(&u)
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	defer d.close()
+	err = d.run(ctx)
+	r.store.observe("update", time.Since(start))
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	return UpdateResult{Seq: d.seq, At: d.at, Refs: d.results}, nil
+}
