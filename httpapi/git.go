@@ -88,10 +88,10 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 	if err != nil {
 		return err
 	}
-	x.repo = p.repo
 	if p.repo != who.Repo {
 		return gitstore.ErrRepoNotFound
 	}
+	x.repo = p.repo // not before: what a path holds may be anything, a token too
 	service, err := p.wanted(r)
 	if err != nil {
 		return err
