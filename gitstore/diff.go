@@ -191,18 +191,25 @@ func (r *Repo) collect(ctx context.Context, p *diffParser) (*Diff, error) {
 			d.Files = append(d.Files, f)
 			continue
 		}
-		blob := e.newOID
-		if blob.IsZero() {
-			blob = e.oldOID
-		}
-		_, size, err := r.header(ctx, blob)
-		if err != nil {
+		var err error
+		if f.Bytes, err = r.withheldSize(ctx, e); err != nil {
 			return nil, err
 		}
-		f.Bytes = size
 		d.Filtered = append(d.Filtered, f)
 	}
 	return d, nil
+}
+
+// withheldSize is the size of the new blob, or of the old one when the new side is
+// none; a submodule has no size.
+func (r *Repo) withheldSize(ctx context.Context, e *diffEntry) (int64, error) {
+	for _, s := range []diffSide{e.new, e.old} {
+		if s.mode != 0 && s.mode.canonical() != ModeSubmodule {
+			_, size, err := r.header(ctx, s.oid)
+			return size, err
+		}
+	}
+	return 0, nil
 }
 
 func (d *Diff) hasTypeChange() bool {

@@ -37,11 +37,17 @@ type diffParser struct {
 type diffEntry struct {
 	path, oldPath        string
 	state                string
-	oldOID, newOID       refpolicy.OID
+	old, new             diffSide
 	printed              bool // it had a section
 	withheld             bool
 	raw                  []byte
 	additions, deletions int
+}
+
+// diffSide is what an entry is before or after; nothing has mode 0.
+type diffSide struct {
+	mode Mode
+	oid  refpolicy.OID
 }
 
 func (p *diffParser) parse(in *bufio.Reader) error {
@@ -106,17 +112,20 @@ func parseRawEntry(in *bufio.Reader) (e diffEntry, err error) {
 	if e.state[0] == 'R' || e.state[0] == 'C' {
 		e.oldPath, e.path = e.path, field()
 	}
-	if e.oldOID, err = parseOIDIf(err, meta[2]); err == nil {
-		e.newOID, err = refpolicy.ParseOID(string(meta[3]))
-	}
-	return e, err
+	var oldErr, newErr error
+	e.old, oldErr = parseSide(meta[0], meta[2])
+	e.new, newErr = parseSide(meta[1], meta[3])
+	return e, errors.Join(err, oldErr, newErr)
 }
 
-func parseOIDIf(err error, hex []byte) (refpolicy.OID, error) {
-	if err != nil {
-		return refpolicy.OID{}, err
+func parseSide(mode, hex []byte) (s diffSide, err error) {
+	m, modeErr := strconv.ParseUint(string(mode), 8, 32)
+	s.mode = Mode(m)
+	s.oid, err = refpolicy.ParseOID(string(hex))
+	if err = errors.Join(modeErr, err); err != nil {
+		err = fmt.Errorf("%w: %w", errDiffOutput, err)
 	}
-	return refpolicy.ParseOID(string(hex))
+	return s, err
 }
 
 // sectionReader knows where in a section the next line stands.
@@ -163,12 +172,12 @@ func (p *diffParser) fragment(s *sectionReader, b []byte) error {
 
 // open finds the entry whose section begins with line.
 func (p *diffParser) open(line []byte) error {
-	if p.at >= 0 && p.entries[p.at].state[0] == 'T' && bytes.Equal(line, p.entries[p.at].sectionLine()) {
+	if p.at >= 0 && p.entries[p.at].state[0] == 'T' && p.entries[p.at].opens(line) {
 		return nil // the second half of a type change
 	}
 	for p.at++; p.at < len(p.entries); p.at++ {
 		e := &p.entries[p.at]
-		if bytes.Equal(line, e.sectionLine()) {
+		if e.opens(line) {
 			e.printed = true
 			return nil
 		}
@@ -248,6 +257,12 @@ func (p *diffParser) keep(b []byte) error {
 func (e *diffEntry) withhold(kept *int64) {
 	*kept -= int64(len(e.raw))
 	e.withheld, e.raw = true, nil
+}
+
+// opens reports whether line, or what could be held of it, begins the entry's section.
+func (e *diffEntry) opens(line []byte) bool {
+	want := e.sectionLine()
+	return bytes.Equal(want, line) || (line[len(line)-1] != '\n' && bytes.HasPrefix(want, line))
 }
 
 // sectionLine is the line that git begins the entry's section with.
