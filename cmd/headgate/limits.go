@@ -33,7 +33,7 @@ type Limits struct {
 
 	HotPackBytes   int64 `toml:"hot_pack_bytes"`   // a push or commit up to this size goes into the ledger; 1 MiB, at most 4 MiB
 	HotPackObjects int   `toml:"hot_pack_objects"` // and up to this many objects; 5,000, at most 15,000
-	SettleObjects  int   `toml:"settle_objects"`   // objects in the ledger before they are settled into a pack; 20,000
+	SettleObjects  int   `toml:"settle_objects"`   // objects in the ledger before they are settled into a pack; 8,000
 	SettleBytes    int64 `toml:"settle_bytes"`     // or bytes; 16 MiB
 	CacheBytes     int64 `toml:"cache_bytes"`      // small objects kept in memory; 64 MiB
 	BlobCacheBytes int64 `toml:"blob_cache_bytes"` // large blobs kept inflated on disk; 2 GiB
@@ -62,7 +62,7 @@ func defaultLimits() Limits {
 
 		GitProcesses: 16, GitWait: Duration{10 * time.Second}, GitTimeout: Duration{10 * time.Minute},
 
-		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 20_000, SettleBytes: 16 * mib,
+		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 8_000, SettleBytes: 16 * mib,
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
 
 		WatermarkBytes: 256 * mib, ReserveBytes: 64 * mib, LedgerCacheBytes: 64 * mib,
