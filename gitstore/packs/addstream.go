@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"sync"
 
 	gohash "github.com/go-git/go-git/v5/plumbing/hash"
 	"github.com/headgate/headgate/refpolicy"
@@ -41,7 +42,9 @@ func (w *Writer) AddStream(typ Type, size int64, r io.Reader) (refpolicy.OID, in
 }
 
 func (w *Writer) addStream(typ Type, size int64, r io.Reader) (id refpolicy.OID, n int64, err error) {
-	sniff := make([]byte, sniffLen+1)
+	buf := sniffs.Get().(*[sniffLen + 1]byte)
+	defer sniffs.Put(buf)
+	sniff := buf[:]
 	k, err := io.ReadFull(r, sniff)
 	whole := err == io.EOF || err == io.ErrUnexpectedEOF
 	if err != nil && !whole {
@@ -66,6 +69,8 @@ func (w *Writer) addStream(typ Type, size int64, r io.Reader) (id refpolicy.OID,
 	id, err = w.addSized(typ, size, level, r)
 	return id, size, err
 }
+
+var sniffs = sync.Pool{New: func() any { return new([sniffLen + 1]byte) }}
 
 // levelFor tries the beginning of a stream: 0 when it does not shrink.
 func (w *Writer) levelFor(sniff []byte) (int, error) {
@@ -116,12 +121,7 @@ func (w *Writer) addSized(typ Type, size int64, level int, r io.Reader) (refpoli
 	if err != nil {
 		return refpolicy.OID{}, err
 	}
-	if extra, err := io.ReadFull(r, make([]byte, 1)); n != size || extra > 0 {
-		if n == size || err == nil || err == io.EOF {
-			err = fmt.Errorf("%w: want %d", ErrSizeMismatch, size)
-		}
-		return refpolicy.OID{}, err
-	} else if err != io.EOF {
+	if err := atSize(n, size, r); err != nil {
 		return refpolicy.OID{}, err
 	}
 	id, err := h.id()
@@ -132,6 +132,19 @@ func (w *Writer) addSized(typ Type, size int64, level int, r io.Reader) (refpoli
 		return id, w.dropEntry(start)
 	}
 	return id, w.added(id, start)
+}
+
+// atSize: n bytes were read, want size, and r must be at its end.
+func atSize(n, size int64, r io.Reader) error {
+	var one [1]byte
+	k, err := io.ReadFull(r, one[:])
+	if n != size || k > 0 {
+		return fmt.Errorf("%w: want %d bytes", ErrSizeMismatch, size)
+	}
+	if err == io.EOF {
+		return nil
+	}
+	return err
 }
 
 // addUnsized deflates behind a head with room for any size, then reads the entry

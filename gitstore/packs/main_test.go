@@ -3,11 +3,14 @@ package packs
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,23 +69,23 @@ func gitErr(gitDir string, stdin []byte, args ...string) ([]byte, error) {
 func seeded(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, 7)) }
 
 func noise(r *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
+	b := make([]byte, 0, n+8)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
 	}
-	return b
+	return b[:n]
 }
 
 // words is text that deflates.
 func words(r *rand.Rand, n int) []byte {
-	var b bytes.Buffer
-	for b.Len() < n {
-		fmt.Fprintf(&b, "word%d ", r.IntN(500))
+	b := make([]byte, 0, n+16)
+	for len(b) < n {
+		b = strconv.AppendInt(append(b, " word"...), int64(r.IntN(500)), 10)
 		if r.IntN(8) == 0 {
-			b.WriteByte('\n')
+			b = append(b, '\n')
 		}
 	}
-	return b.Bytes()[:n]
+	return b[:n]
 }
 
 // sample makes a repository whose history gives deep deltas and returns its
@@ -182,4 +185,30 @@ func parseBatch(t testing.TB, out []byte) (all []object) {
 		out = rest[n+1:]
 	}
 	return all
+}
+
+// noSync saves the time that syncing takes where no crash is tested.
+type noSync struct{ OS }
+
+type noSyncFile struct{ File }
+
+func (noSyncFile) Sync() error { return nil }
+
+func (noSync) SyncDir(string) error { return nil }
+
+func (n noSync) Create(name string) (File, error) {
+	f, err := n.OS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return noSyncFile{f}, nil
+}
+
+// allocated is how many bytes f asks of the heap.
+func allocated(f func()) uint64 {
+	var a, b runtime.MemStats
+	runtime.ReadMemStats(&a)
+	f()
+	runtime.ReadMemStats(&b)
+	return b.TotalAlloc - a.TotalAlloc
 }
