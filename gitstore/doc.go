@@ -1,0 +1,55 @@
+// Package gitstore keeps repos: refs and recent small objects in a ledger, settled
+// and large objects in packs. It knows no HTTP; a program without a network can use it.
+//
+// Words. A repo is reached by org and name and lives under an id. A Caller is who
+// asks, with the rules of its token. An Update is a change of refs with the objects
+// it brings. A hot object is in the ledger; settling moves hot objects into a pack.
+// A pack is registered when the ledger lists it: before that it does not exist for
+// anybody, and no folder is ever listed to find one.
+//
+// # The one door
+//
+// Repo.Update moves refs and nothing else does. The commit API (NewCommit), branches
+// (CreateBranch, DeleteBranch) and pushes (ReceivePack) all end in it. It prepares a
+// batch from what it reads (door.go, judge.go, prepare.go), proves that everything
+// new objects refer to is new or readable by the caller (reach.go, needs.go), and
+// applies the batch, which checks what was read. If that has changed, it starts again.
+//
+// # Reading
+//
+// An object is looked for in the cache, in the registered packs, in the ledger, and
+// once more in both, since it may be settling. Objects never change, so what is
+// cached never grows stale. Refs are read from views, which show durable state only.
+//
+// # What a repo consists of
+//
+// In the ledger, in the space repo/<id>:
+//
+//	meta                      name, org, default branch
+//	gc/gen                    prune generation; every write checks it, so none survives the repo
+//	ref/<name>                where the ref is, since when, by whom
+//	created/<h|e>/<at>/<name> branches in order of creation
+//	tip/<oid>/<name>          which refs are at an oid
+//	born/<oid>                by which ref a commit came in
+//	o/<oid>                   a hot object, deflated as in a pack
+//	pack/<name>               a registered pack
+//	(log)                     one entry for each change of refs
+//
+// in the space org/<org>: repo/<name> (the id) and recent/<newest first>/<id>; in the
+// space server: repo-intent/<id> while a repo is being made or removed.
+//
+// On disk, below the data folder:
+//
+//	repos/<2 hex>/<id>/
+//	    packs/<name>.pack|.idx    registered packs, and incoming ones being written
+//	    objects/pack/             hard links to them: all that git sees
+//	    HEAD config refs/         what git needs to take the folder for a repository
+//	scratch/run-*/                files that need not survive the process
+//	blob-cache/                   inflated large blobs
+//
+// # After a crash
+//
+// A batch is whole or absent. A pack without a record is swept by age; a registered
+// pack without its link is linked by whoever loads the list. A repo half made or
+// half removed has an intent, and the next Open finishes it.
+package gitstore
