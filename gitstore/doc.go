@@ -44,12 +44,13 @@
 //	    packs/<name>.pack|.idx    registered packs, and incoming ones being written
 //	    objects/pack/             hard links to them: all that git sees
 //	    HEAD config refs/         what git needs to take the folder for a repository
-//	scratch/run-*/                files that need not survive the process
-//	blob-cache/                   inflated large blobs
+//	scratch/run-*/                files that need not survive the process: spooled
+//	                              contents, hot packs for git, inflated large blobs
 //
 // # After a crash
 //
-// A batch is whole or absent. A pack without a record is swept by age; a registered
+// A batch is whole or absent. A pack without a record is removed when its repo is
+// opened (janitor.go); a registered
 // pack without its link is linked by whoever loads the list. A repo half made or
 // half removed has an intent, and the next Open finishes it.
 package gitstore

@@ -241,7 +241,7 @@ func (s *Store) dropIntent(ctx context.Context, id string) error {
 }
 
 // finishIntents removes what a crash left of repos half made or half deleted. A
-// young intent may belong to another node that is at work on it.
+// young intent may belong to another process that is at work on it.
 func (s *Store) finishIntents(ctx context.Context) error {
 	v, err := s.ledger.Read(ctx, ledger.ServerSpace)
 	if err != nil {
@@ -261,7 +261,7 @@ func (s *Store) finishIntents(ctx context.Context) error {
 		if err := json.Unmarshal(it.Value, &in); err != nil {
 			return fmt.Errorf("decode intent: %w", err)
 		}
-		if now.Sub(in.At) < intentPatience {
+		if s.shared && now.Sub(in.At) < intentPatience {
 			continue
 		}
 		if err := s.finishIntent(ctx, strings.TrimPrefix(it.Key, intentKeys), in); err != nil {

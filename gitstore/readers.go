@@ -27,7 +27,7 @@ const (
 
 // openReaders makes the caches; large blobs left by an earlier process are removed.
 func (s *Store) openReaders() error {
-	blobs, err := openBlobCache(filepath.Join(s.dir, "blob-cache"), s.limits.BlobCacheBytes)
+	blobs, err := openBlobCache(filepath.Join(s.scratch.path, "blobs"), s.limits.BlobCacheBytes)
 	if err != nil {
 		return fmt.Errorf("open blob cache: %w", err)
 	}

@@ -85,12 +85,28 @@ func (s *Store) opened(ctx context.Context, id string) (*Repo, error) {
 	if r, err := s.cached(id); r != nil || err != nil {
 		return r, err
 	}
+	// One opens for all who ask meanwhile; its own context ending must not fail them.
+	ctx = context.WithoutCancel(ctx)
+	r, err, _ := s.opening.Do(id, func() (any, error) { return s.openRepo(ctx, id) })
+	if err != nil {
+		return nil, err
+	}
+	return r.(*Repo), nil
+}
+
+func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
+	if r, err := s.cached(id); r != nil || err != nil {
+		return r, err
+	}
 	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases})
 	if err != nil {
 		return nil, fmt.Errorf("open repo: %w", err)
 	}
 	r := &Repo{store: s, ledger: s.ledger, id: id, space: ledger.RepoSpace(id), dir: dir}
 	if err = r.loadPacks(ctx); err == nil {
+		err = r.tidy(ctx)
+	}
+	if err == nil {
 		err = r.measureHeat(ctx)
 	}
 	if err != nil {
@@ -102,10 +118,6 @@ func (s *Store) opened(ctx context.Context, id string) (*Repo, error) {
 	if s.shut {
 		dir.Close()
 		return nil, ErrClosed
-	}
-	if first := s.repos[id]; first != nil {
-		dir.Close()
-		return first, nil
 	}
 	r.usedAt.Store(time.Now().Unix())
 	s.repos[id] = r

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/headgate/headgate/gitstore/gitcmd"
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/packs"
@@ -27,6 +29,7 @@ type Options struct {
 	Dir        string                              // data folder; repos live below Dir/repos
 	Ledger     ledger.Ledger                       // closed by whoever opened it, after the store
 	Git        *gitcmd.Runner                      // nil: one is made with its defaults
+	Shared     bool                                // other processes use the same data folder
 	Guard      Guard                               // nil: nothing is guarded
 	Signatures Signatures                          // nil: verify-sig refuses every commit
 	Logger     *slog.Logger                        // nil: slog.Default
@@ -40,6 +43,7 @@ type Store struct {
 	dir        string
 	ledger     ledger.Ledger
 	git        *gitcmd.Runner
+	shared     bool
 	guard      Guard
 	signatures Signatures
 	log        *slog.Logger
@@ -58,6 +62,8 @@ type Store struct {
 	work   sync.WaitGroup // background work; begun under mu while not closed
 	closed chan struct{}
 
+	opening singleflight.Group // by repo id
+
 	mu    sync.Mutex // guards all below
 	shut  bool
 	repos map[string]*Repo // by id
@@ -67,7 +73,7 @@ type Store struct {
 // a crash left half done.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		dir: o.Dir, ledger: o.Ledger, git: o.Git, guard: o.Guard, signatures: o.Signatures,
+		dir: o.Dir, ledger: o.Ledger, git: o.Git, shared: o.Shared, guard: o.Guard, signatures: o.Signatures,
 		log: o.Logger, limits: o.Limits.withDefaults(), fs: o.FS, observe: o.Observe,
 		repos: map[string]*Repo{}, closed: make(chan struct{}),
 	}

@@ -59,7 +59,7 @@ func openNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	}
 	n.store, err = gitstore.Open(ctx, gitstore.Options{
 		Dir: o.data, Ledger: n.ledger, Git: git, Signatures: o.authority,
-		Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
+		Shared: o.ledger != "pebble", Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

@@ -1,0 +1,63 @@
+package gitstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// sharedGrace is how long an incoming file or folder may stand untouched where
+// other processes may be at work in it. It is longer than the longest request.
+const sharedGrace = 6 * time.Hour
+
+// tidy removes what writes left behind that never came to their end, when a repo
+// is opened for the first time in this process. Where no other process shares the
+// data folder nothing can be under way then.
+func (r *Repo) tidy(ctx context.Context) error {
+	if r.store.shared {
+		_, err := r.dir.Sweep(sharedGrace)
+		return err
+	}
+	if _, err := r.dir.Sweep(0); err != nil {
+		return err
+	}
+	names, err := r.dir.Files()
+	if err != nil {
+		return err
+	}
+	known := r.packNames()
+	for _, name := range names {
+		if slices.Contains(known, name) {
+			continue
+		}
+		if err := r.discardPack(ctx, name); err != nil {
+			return fmt.Errorf("remove unregistered pack %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// discardPack removes a pack's files after a batch has made sure that it is not
+// registered and never will be. Correctness rests on that batch, not on who runs.
+func (r *Repo) discardPack(ctx context.Context, name string) error {
+	_, err := r.ledger.Apply(ctx, ledger.Batch{
+		Space:  r.space,
+		Checks: []ledger.Check{ledger.Absent(packKey(name))},
+		Sets:   []ledger.Set{{Key: packKey(name), Value: mustJSON(packRecord{State: packDead})}},
+	})
+	var check *ledger.CheckError
+	if errors.As(err, &check) {
+		if rec, derr := decodePackRecord(check.Present); derr != nil || rec.State != packDead {
+			return derr // registered after all
+		}
+		err = nil // dead already, but its files were left
+	}
+	if err != nil {
+		return err
+	}
+	return r.dir.Remove(name)
+}
