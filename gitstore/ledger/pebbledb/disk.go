@@ -35,6 +35,10 @@ const (
 	probeBytes = 256 << 10
 	// openMargin is what opening needs beside the tables it makes from the logs.
 	openMargin = 4 << 20
+	// maxReplay is how much of the logs may have to be made into tables: two memory
+	// tables, since no more gather when tables cannot be written. The rest of the
+	// logs' bytes is kept for being written over.
+	maxReplay = 2 * memTableBytes
 )
 
 func (d *disk) init(dir string, o Options) {
@@ -104,15 +108,16 @@ func (d *disk) roomToOpen() error {
 	if err != nil {
 		return fmt.Errorf("list %s: %w", d.dir, err)
 	}
-	need := uint64(openMargin)
+	var logs uint64
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".log") {
 			continue
 		}
 		if info, err := d.fs.Stat(d.path(name)); err == nil {
-			need += uint64(info.Size())
+			logs += uint64(info.Size())
 		}
 	}
+	need := openMargin + min(logs, maxReplay)
 	if usage, err := d.fs.GetDiskUsage(d.dir); err == nil && usage.AvailBytes < need {
 		return fmt.Errorf("%w: %d bytes free, opening takes %d", ledger.ErrNoSpace, usage.AvailBytes, need)
 	}

@@ -22,7 +22,8 @@ type Options struct {
 	// Pebble does; nil is slog.Default.
 	Logger *slog.Logger
 	// ReserveBytes is the size of a file that is kept to be given up when the disk
-	// is full, so that the ledger can be opened again and read. 0 is none.
+	// is full, so that the ledger can be opened again and read. 0 is none; 72 MiB is
+	// always enough.
 	ReserveBytes int64
 	// WatermarkBytes is the free space on the disk below which Apply answers
 	// ErrNoSpace; reading, Drop and TrimLog go on. 0 is none.
