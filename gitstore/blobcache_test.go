@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,7 @@ func TestBlobCacheOutlivesTheCallerWhoCameFirst(t *testing.T) {
 			f.Close()
 			t.Fatal("the blob is cached before it was read")
 		}
+		runtime.Gosched()
 	}
 	second := make(chan error)
 	go func() {
@@ -115,6 +117,7 @@ func TestBlobCacheOutlivesTheCallerWhoCameFirst(t *testing.T) {
 		b.fills.mu.Lock()
 		joined = b.fills.running[oid] != nil && b.fills.running[oid].waiters == 2
 		b.fills.mu.Unlock()
+		runtime.Gosched()
 	}
 	leave()
 	if err := <-first; !errors.Is(err, context.Canceled) {
@@ -136,8 +139,7 @@ func TestBlobCacheGivesUpWhenAllHaveLeft(t *testing.T) {
 		done <- err
 	}()
 	for c.opens.Load() == 0 {
-		leave()
-		break
+		runtime.Gosched()
 	}
 	leave()
 	if err := <-done; !errors.Is(err, context.Canceled) {

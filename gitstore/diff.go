@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -157,23 +158,24 @@ func (r *Repo) diffTree(ctx context.Context, key diffKey, paths, options []strin
 	for _, p := range paths {
 		args = append(args, ":(literal)"+p)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	out, in := io.Pipe()
-	done := make(chan struct{})
+	// A pipe of the kernel's: git writes into it without a detour through us.
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	ran := make(chan error, 1)
 	go func() {
-		defer close(done)
-		in.CloseWithError(r.runGit(ctx, gitcmd.Cmd{Args: args, Stdout: in}))
+		err := r.runGit(ctx, gitcmd.Cmd{Args: args, Stdout: in})
+		in.Close()
+		ran <- err
 	}()
-	err := parse(bufio.NewReaderSize(out, 64<<10))
-	out.CloseWithError(errParsed)
-	cancel()
-	<-done
+	err = parse(bufio.NewReaderSize(out, 64<<10))
+	out.Close() // a git that is still writing ends here
+	if runErr := <-ran; runErr != nil && !errors.Is(err, ErrTooLarge) {
+		err = errors.Join(err, runErr)
+	}
 	return err
 }
-
-// errParsed is what git is told when nobody reads on.
-var errParsed = errors.New("output was parsed")
 
 // collect sorts what git told of each file into shown and filtered ones.
 func (r *Repo) collect(ctx context.Context, p *diffParser) (*Diff, error) {

@@ -39,6 +39,9 @@ func (r *Repo) openLarge(ctx context.Context, oid refpolicy.OID, size int64) (io
 // a copy in the cache is made instead.
 const maxSkip = 1 << 20
 
+// aheadAfter is where reading ahead begins: who wants only a head costs no more.
+const aheadAfter = 256 << 10
+
 // largeReader reads a large blob as a stream and moves to a file of the cache when
 // it is asked for something that the stream is far from. It is for one request
 // and one goroutine; ctx is that request's.
@@ -52,6 +55,7 @@ type largeReader struct {
 	pos    int64 // where the next Read reads
 	src    io.ReadCloser
 	srcPos int64 // where src stands
+	ahead  bool  // src reads ahead
 	file   *os.File
 }
 
@@ -89,6 +93,9 @@ func (b *largeReader) Read(p []byte) (int, error) {
 			err = nil
 		}
 		return n, err
+	}
+	if !b.ahead && b.srcPos >= aheadAfter {
+		b.src, b.ahead = readAhead(b.src), true
 	}
 	n, err := b.src.Read(p)
 	b.srcPos += int64(n)
@@ -141,7 +148,7 @@ func (b *largeReader) closeSource() error {
 		return nil
 	}
 	err := b.src.Close()
-	b.src, b.srcPos = nil, 0
+	b.src, b.srcPos, b.ahead = nil, 0, false
 	return err
 }
 
