@@ -2,11 +2,13 @@ package packs
 
 import (
 	"bytes"
+	"compress/flate"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/adler32"
 	"hash/crc32"
 	"io"
 	"os"
@@ -23,7 +25,16 @@ func smallPack(t testing.TB) (pack, idx []byte, all []object) {
 	d := newDir(t, Options{})
 	w := newWriter(t, d)
 	r := seeded(3)
-	for i, b := range [][]byte{nil, []byte("x"), words(r, 300), noise(r, 90)} {
+	for _, n := range []int{0, 1, 70} { // stored blocks; and stored and deflated ones in one stream
+		b := append(noise(r, n), words(r, 100*(n/70))...)
+		z := storedThenDeflated(t, b, n)
+		o := object{objectID(Blob, b), Blob, b}
+		if err := w.AddEntry(o.id, Blob, int64(len(b)), z); err != nil {
+			t.Fatalf("AddEntry: %v", err)
+		}
+		all = append(all, o)
+	}
+	for i, b := range [][]byte{[]byte("xy"), words(r, 300), noise(r, 90)} {
 		id, _, err := w.AddStream(Blob, int64(len(b)), bytes.NewReader(b))
 		if err != nil {
 			t.Fatalf("AddStream %d: %v", i, err)
@@ -43,6 +54,31 @@ func smallPack(t testing.TB) (pack, idx []byte, all []object) {
 		t.Fatal(err)
 	}
 	return pack, idx, all
+}
+
+// storedThenDeflated makes a zlib stream whose first n bytes are in a stored
+// block, the rest in a deflated one.
+func storedThenDeflated(t testing.TB, b []byte, n int) []byte {
+	t.Helper()
+	z := []byte{0x78, 0x01, 0, byte(n), 0, ^byte(n), 0xff}
+	z = append(z, b[:n]...)
+	if n == len(b) {
+		z = append(z, 1, 0, 0, 0xff, 0xff)
+	} else {
+		var rest bytes.Buffer
+		fw, err := flate.NewWriter(&rest, 6)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fw.Write(b[n:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := fw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		z = append(z, rest.Bytes()...)
+	}
+	return binary.BigEndian.AppendUint32(z, adler32.Checksum(b))
 }
 
 // memFS serves two files from memory and no other.

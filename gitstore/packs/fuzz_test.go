@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -95,6 +96,11 @@ func FuzzEntry(f *testing.F) {
 	}
 	f.Add(append([]byte{0x37}, z...), append([]byte{0x37}, z...))
 	f.Add(append([]byte{0xb0, 0xff, 0x7f}, z...), append([]byte{0x67, 10}, z...))
+	stored, err := w.deflate([]byte("content"), 0)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(append([]byte{0x37}, stored...), append([]byte{0x3e}, stored...))
 	f.Add([]byte{0x30}, append(append([]byte{0x77}, append([]byte{1}, make([]byte, 19)...)...), z...))
 	codec := &StdCodec{}
 	f.Fuzz(func(t *testing.T, one, two []byte) {
@@ -113,9 +119,10 @@ func FuzzEntry(f *testing.F) {
 			if err != nil && !errors.Is(err, ErrPackBroken) && !errors.Is(err, ErrTooLarge) {
 				t.Fatalf("Object(%s) gives %v", id, err)
 			}
-			if _, _, r, err := p.Open(id); err == nil {
-				if _, err := r.Read(make([]byte, 100)); err == nil {
-					_, _ = r.Read(make([]byte, 100))
+			if typ, _, r, err := p.Open(id); err == nil {
+				data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+				if err == nil && len(data) < 1<<20 && objectID(typ, data) != id {
+					t.Fatalf("Open(%s) gives an object with another id", id)
 				}
 				_ = r.Close()
 			}

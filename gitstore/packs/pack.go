@@ -27,6 +27,8 @@ type Pack struct {
 	most  int64 // Options.MaxInMemory
 	refs  atomic.Int64
 
+	verified sync.Map // offsets of large objects that were seen to have their ids
+
 	sortOnce sync.Once
 	sorted   []int64 // offsets of all entries and of the trailer, ascending
 }

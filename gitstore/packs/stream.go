@@ -3,6 +3,7 @@ package packs
 import (
 	"bytes"
 	"crypto/sha1"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -12,14 +13,15 @@ import (
 
 // Open gives a reader of an object of any size. An entry that is no delta is
 // streamed with constant memory; a delta is decoded as by Object and may be a
-// *TooLargeError. The id is verified at the end: a reader of a damaged object
-// gets a *BrokenError there instead of io.EOF. The reader holds the pack until
-// Close and is for one goroutine. Errors: ErrNotFound, those named.
+// *TooLargeError. The content is verified at the end: a reader of a damaged
+// object gets a *BrokenError there instead of io.EOF. The reader holds the pack
+// until Close and is for one goroutine. Errors: ErrNotFound, those named.
 func (p *Pack) Open(id refpolicy.OID) (Type, int64, io.ReadCloser, error) {
-	off, ok := p.Find(id)
+	i, ok := p.idx.find(id)
 	if !ok {
 		return 0, 0, nil, ErrNotFound
 	}
+	off, _ := p.idx.offset(i) // checked when the idx was read
 	h, err := p.head(off)
 	if err != nil {
 		return 0, 0, nil, p.broken(err)
@@ -31,63 +33,87 @@ func (p *Pack) Open(id refpolicy.OID) (Type, int64, io.ReadCloser, error) {
 		}
 		return typ, int64(len(data)), io.NopCloser(bytes.NewReader(data)), nil
 	}
-	r, err := p.newObjectReader(id, off, h)
+	r, err := p.newObjectReader(i, off, h)
 	if err != nil {
 		return 0, 0, nil, p.broken(err)
 	}
 	return h.typ, h.size, r, nil
 }
 
+// rememberFrom is the size from which a Pack remembers that an object has its
+// id. Read again, it is checked by the zlib stream's checksum or the idx's alone,
+// which find any damage since; hashing a large object costs more than sending it.
+const rememberFrom = 1 << 20
+
 // An objectReader streams one entry and hashes what it gives.
 type objectReader struct {
 	p    *Pack
 	id   refpolicy.OID
-	in   *input
-	zr   io.ReadCloser
-	sum  hash.Hash
+	off  int64
+	head entryHead
+	src  io.Reader
+	in   *input        // under zr
+	zr   io.ReadCloser // nil while src is a storedReader
+	sum  hash.Hash     // nil for an object known to have its id
 	left int64
 	err  error // what every further Read gives
 }
 
-func (p *Pack) newObjectReader(id refpolicy.OID, off int64, h entryHead) (*objectReader, error) {
-	size := smallInput
-	if h.size > largeInput {
-		size = largeInput
-	}
-	in := getInput(p.section(off+int64(h.len)), size)
-	zr, err := p.codec.NewReader(in)
-	if err != nil {
-		in.put()
-		return nil, fmt.Errorf("entry at %d: %w", off, err)
+func (p *Pack) newObjectReader(i int, off int64, h entryHead) (*objectReader, error) {
+	r := &objectReader{p: p, id: p.idx.oid(i), off: off, head: h, left: h.size}
+	if s := p.newStored(i, off, h); s != nil {
+		r.src = s
+	} else if err := r.inflate(); err != nil {
+		return nil, err
 	}
 	if !p.retain() {
-		_ = zr.Close()
-		in.put()
+		r.letGo()
 		return nil, ErrClosed
 	}
-	sum := sha1.New()
-	fmt.Fprintf(sum, "%s %d\x00", h.typ, h.size)
-	return &objectReader{p: p, id: id, in: in, zr: zr, sum: sum, left: h.size}, nil
+	if _, known := p.verified.Load(off); !known {
+		r.sum = sha1.New()
+		fmt.Fprintf(r.sum, "%s %d\x00", h.typ, h.size)
+	}
+	return r, nil
+}
+
+// inflate has the general reader read on where r is.
+func (r *objectReader) inflate() error {
+	size := smallInput
+	if r.head.size > largeInput {
+		size = largeInput
+	}
+	r.in = getInput(r.p.section(r.off+int64(r.head.len)), size)
+	zr, err := r.p.codec.NewReader(r.in)
+	if err == nil {
+		r.zr, r.src = zr, zr
+		_, err = io.CopyN(io.Discard, zr, r.head.size-r.left)
+	}
+	if err != nil {
+		r.letGo()
+		return fmt.Errorf("entry at %d: %w", r.off, err)
+	}
+	return nil
+}
+
+// letGo gives the general reader back.
+func (r *objectReader) letGo() {
+	if r.zr != nil {
+		_ = r.zr.Close() // nothing beyond the errors of its reads
+	}
+	if r.in != nil {
+		r.in.put()
+	}
+	r.zr, r.in = nil, nil
 }
 
 func (r *objectReader) Read(b []byte) (int, error) {
-	if r.err != nil {
+	if r.err != nil || len(b) == 0 {
 		return 0, r.err
-	}
-	if len(b) == 0 {
-		return 0, nil
 	}
 	n := 0
 	if r.left > 0 {
-		n, r.err = r.zr.Read(b[:min(int64(len(b)), r.left)])
-		r.sum.Write(b[:n])
-		r.left -= int64(n)
-		if r.err == io.EOF {
-			r.err = nil
-			if r.left > 0 {
-				r.err = io.ErrUnexpectedEOF
-			}
-		}
+		n, r.err = r.next(b[:min(int64(len(b)), r.left)])
 	}
 	if r.left == 0 && r.err == nil {
 		r.err = r.end()
@@ -99,13 +125,46 @@ func (r *objectReader) Read(b []byte) (int, error) {
 	return n, r.err
 }
 
+// next reads some of what is left; the stream must not end before.
+func (r *objectReader) next(b []byte) (int, error) {
+	n, err := r.src.Read(b)
+	if errors.Is(err, errNotStored) {
+		if err = r.inflate(); err == nil {
+			n, err = r.src.Read(b)
+		}
+	}
+	if r.sum != nil {
+		r.sum.Write(b[:n])
+	}
+	r.left -= int64(n)
+	if err == io.EOF {
+		err = nil
+		if r.left > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	return n, err
+}
+
 // end gives io.EOF when the whole object was what its id says.
 func (r *objectReader) end() error {
-	if err := atEnd(r.zr); err != nil {
+	err := atEnd(r.src)
+	if errors.Is(err, errNotStored) {
+		if err = r.inflate(); err == nil {
+			err = atEnd(r.src)
+		}
+	}
+	if err != nil {
 		return err
+	}
+	if r.sum == nil {
+		return io.EOF
 	}
 	if !bytes.Equal(r.sum.Sum(nil), r.id[:]) {
 		return errObject
+	}
+	if r.head.size >= rememberFrom {
+		r.p.verified.Store(r.off, true)
 	}
 	return io.EOF
 }
@@ -115,8 +174,7 @@ func (r *objectReader) Close() error {
 	if r.p == nil {
 		return nil
 	}
-	_ = r.zr.Close() // nothing beyond the errors of its reads
-	r.in.put()
+	r.letGo()
 	r.p.Release()
 	r.p, r.err = nil, ErrClosed
 	return nil
