@@ -1,8 +1,10 @@
 package gitstore
 
 import (
-	"context"
 	"io"
+	"strings"
+
+	"github.com/headgate/headgate/refpolicy"
 )
 
 // A Remote is one of the views of a repo that git clients talk to.
@@ -23,21 +25,63 @@ type GitRequest struct {
 	Out      io.Writer
 }
 
-// AdvertiseUploadPack writes the answer to info/refs?service=git-upload-pack: refs
-// in v0 and v1, capabilities in v2.
-func (r *Repo) AdvertiseUploadPack(ctx context.Context, c Caller, q GitRequest) error {
-	panic("being written")
+// agent is how headgate calls itself to git clients.
+const agent = "headgate/1"
+
+// protocolVersion is the highest version among those a Git-Protocol header names
+// and headgate speaks; a server that knows none of them answers in v0.
+//
+//	header = item *( ":" item )    item = "version=" number / anything
+func protocolVersion(header string) int {
+	version := 0
+	for item := range strings.SplitSeq(header, ":") {
+		switch item {
+		case "version=1":
+			version = max(version, 1)
+		case "version=2":
+			version = 2
+		}
+	}
+	return version
 }
 
-// AdvertiseReceivePack writes the answer to info/refs?service=git-receive-pack.
-func (r *Repo) AdvertiseReceivePack(ctx context.Context, c Caller, q GitRequest) error {
-	panic("being written")
+// What a ref that a client wants to change is told when its name is not one that
+// the remote takes.
+const (
+	funnyName    = "funny refname"
+	hiddenName   = "deny updating a hidden ref"
+	notEphemeral = "the ephemeral remote takes branches and tags only"
+)
+
+// stored is the name under which a remote keeps what a client calls shown, or the
+// reason why a client may not change it.
+func (m Remote) stored(shown string) (name refpolicy.RefName, refusal string) {
+	if strings.HasPrefix(shown, refpolicy.NamespacePrefix) {
+		return "", hiddenName
+	}
+	name, err := refpolicy.ParseRefName(shown)
+	if err != nil || name.OneLevel() || name == refpolicy.BranchPrefix+"HEAD" || name == refpolicy.TagPrefix+"HEAD" {
+		return "", funnyName
+	}
+	if m == MainRemote {
+		return name, ""
+	}
+	if !name.IsBranch() && !name.IsTag() {
+		return "", notEphemeral
+	}
+	if name, err = refpolicy.FromEphemeral(shown); err != nil {
+		return "", funnyName
+	}
+	return name, ""
 }
 
-// UploadPack answers one POST to git-upload-pack. Before the first byte of Out was
-// written an error may become a status; afterwards the stream is cut.
-func (r *Repo) UploadPack(ctx context.Context, c Caller, q GitRequest) error { panic("being written") }
+// prefix is what the remote's stored names begin with before the shown name.
+func (m Remote) prefix() string {
+	if m == EphemeralRemote {
+		return refpolicy.EphemeralPrefix
+	}
+	return ""
+}
 
-// ReceivePack answers one POST to git-receive-pack. Refusals of single refs are in
-// the report and are no error.
-func (r *Repo) ReceivePack(ctx context.Context, c Caller, q GitRequest) error { panic("being written") }
+// hides reports whether the remote keeps a stored name to itself.
+func (m Remote) hides(name refpolicy.RefName) bool { return m == MainRemote && name.Hidden() }

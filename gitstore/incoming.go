@@ -1,0 +1,110 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// incoming is what the pack of a push brings.
+type incoming struct {
+	objects []NewObject
+	bases   []refpolicy.OID // stored objects that deltas were made against
+	pack    *IncomingPack
+}
+
+// unproved is what a pack brings whose deltas are against something that does not
+// exist for the caller: nothing, and a base that nobody can read. The door then
+// says of its refs what it says of those that refer to a missing object.
+func unproved() incoming { return incoming{bases: []refpolicy.OID{refpolicy.ZeroOID}} }
+
+// An unpackError says why a pack cannot be taken; its text is for the client.
+type unpackError struct{ text string }
+
+func (e *unpackError) Error() string { return "unpack: " + e.text }
+
+// receivePack reads the pack of a push to the end of in. A small one is parsed
+// here, a large one by git. taken is called when all of it has been read. Errors:
+// *unpackError, what in gave, failures of the store.
+func (r *Repo) receivePack(ctx context.Context, c Caller, in io.Reader, taken func()) (incoming, error) {
+	var head bytes.Buffer
+	if _, err := io.Copy(&head, io.LimitReader(in, r.store.limits.HotPackBytes+1)); err != nil {
+		return incoming{}, fmt.Errorf("read pack: %w", err)
+	}
+	if int64(head.Len()) <= r.store.limits.HotPackBytes {
+		taken()
+		small, err := r.receiveSmall(ctx, c, head.Bytes())
+		if !errors.Is(err, errHandOver) {
+			return small, err
+		}
+	}
+	return r.receiveLarge(ctx, c, head.Bytes(), in, taken)
+}
+
+// receiveSmall takes a pack that is whole in memory. What is wrong with objects
+// that a delta made out of a base the caller may not read is not told: it would
+// speak of the base.
+func (r *Repo) receiveSmall(ctx context.Context, c Caller, data []byte) (incoming, error) {
+	bases := map[refpolicy.OID]bool{}
+	p, err := parsePack(ctx, data, r.store.limits.HotPackObjects, func(ctx context.Context, oid refpolicy.OID) (object, error) {
+		o, err := r.object(ctx, oid)
+		if err == nil {
+			bases[oid] = true
+		}
+		return o, err
+	})
+	if err == nil && len(p.missing) > 0 {
+		return unproved(), nil
+	}
+	for _, o := range p.objects {
+		if err = checkObject(o.Type, o.Data); err != nil {
+			err = fmt.Errorf("object %s: %w", o.OID, err)
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		return incoming{objects: p.objects, bases: p.bases}, nil
+	case errors.Is(err, ErrBadObject):
+		return r.badPack(ctx, c, err, bases)
+	}
+	return incoming{}, err
+}
+
+// badPack is the answer to a pack that breaks git's format.
+func (r *Repo) badPack(ctx context.Context, c Caller, fault error, bases map[refpolicy.OID]bool) (incoming, error) {
+	ok, err := r.allReadable(ctx, c, bases)
+	if err != nil {
+		return incoming{}, err
+	}
+	if !ok {
+		return unproved(), nil
+	}
+	return incoming{}, &unpackError{fault.Error()}
+}
+
+// allReadable reports whether all of the objects exist for the caller.
+func (r *Repo) allReadable(ctx context.Context, c Caller, ids map[refpolicy.OID]bool) (bool, error) {
+	if !c.Policy.RestrictsReads() || len(ids) == 0 {
+		return true, nil
+	}
+	list := make([]refpolicy.OID, 0, len(ids))
+	for oid := range ids {
+		list = append(list, oid)
+	}
+	_, ok, err := r.firstUnreadable(ctx, c, list)
+	return ok, err
+}
+
+// packCount is the number of entries that the head of a pack names.
+func packCount(head []byte) int {
+	if len(head) < packHeader {
+		return 0
+	}
+	return int(binary.BigEndian.Uint32(head[8:]))
+}

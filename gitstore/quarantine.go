@@ -1,0 +1,222 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/gitstore/gitcmd"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// receiveLarge streams a pack, of which head has been read, into git index-pack in
+// a folder of its own, looks at its objects, and gives it as a pack that nobody
+// knows yet. Nothing is left of one that is refused.
+func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.Reader, taken func()) (in incoming, err error) {
+	folder, err := r.dir.Incoming()
+	if err != nil {
+		return in, err
+	}
+	defer func() {
+		if rerr := r.dir.RemoveIncoming(folder); rerr != nil {
+			r.store.log.Warn("remove quarantine", "repo", r.id, "err", rerr)
+		}
+	}()
+	src := &packSource{r: io.MultiReader(bytes.NewReader(head), rest), limit: r.store.limits.PackBytes}
+	name, err := r.indexPack(ctx, folder, src, taken)
+	if err != nil {
+		return r.indexFailed(c, err)
+	}
+	base := filepath.Join(folder, "pack", name)
+	info, err := r.dir.Adopt(ctx, base+".pack", base+".idx")
+	if err != nil {
+		return in, fmt.Errorf("take over pushed pack: %w", err)
+	}
+	in, err = r.examine(ctx, c, info, packCount(head), src.n)
+	if err == nil && in.pack != nil && r.heat.objects.Load() > 0 {
+		// A registered pack may refer to packs alone: what is hot may be lost to them by a crash of the rest.
+		err = r.Settle(ctx)
+	}
+	if err != nil || in.pack == nil {
+		if rerr := r.dir.Remove(info.Name); rerr != nil {
+			r.store.log.Warn("remove refused pack", "pack", info.Name, "err", rerr)
+		}
+	}
+	return in, err
+}
+
+// packSource counts what is read of a pack and ends it at the limit.
+type packSource struct {
+	r     io.Reader
+	n     int64
+	limit int64
+	err   error // why reading ended, if not at the end
+}
+
+func (s *packSource) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	s.n += int64(n)
+	if s.n > s.limit {
+		err = &unpackError{fmt.Sprintf("pack is over the limit of %d bytes", s.limit)}
+	}
+	if err != nil && err != io.EOF {
+		s.err = err
+	}
+	return n, err
+}
+
+// indexPack runs git index-pack and gives the name of the pack in the folder.
+func (r *Repo) indexPack(ctx context.Context, folder string, src *packSource, taken func()) (string, error) {
+	dir, alternates, release, err := r.gitObjects(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	var out bytes.Buffer
+	p, err := r.store.git.Start(ctx, gitcmd.Cmd{
+		Args:   []string{"index-pack", "--stdin", "--fix-thin"},
+		GitDir: r.dir.Root(), ObjectDir: folder, Alternates: append([]string{dir}, alternates...),
+		Stdout: &out, Timeout: transferTimeout,
+	})
+	if err != nil {
+		return "", err
+	}
+	stdin := p.StdinPipe()
+	// git ending early is told by Wait; what it did not read is left to the connection.
+	_, _ = io.CopyBuffer(justWriter{stdin}, justReader{src}, make([]byte, 128<<10))
+	if src.err != nil {
+		p.Kill()
+		_ = p.Wait() // it was killed
+		return "", src.err
+	}
+	_ = stdin.Close()
+	taken()
+	if err := p.Wait(); err != nil {
+		return "", err
+	}
+	hex, ok := strings.CutPrefix(strings.TrimSpace(out.String()), "pack\t")
+	if _, err := refpolicy.ParseOID(hex); !ok || err != nil {
+		return "", fmt.Errorf("index pack: git named no pack")
+	}
+	return "pack-" + hex, nil
+}
+
+// justWriter and justReader keep io.CopyBuffer to the buffer it was given.
+type (
+	justWriter struct{ io.Writer }
+	justReader struct{ io.Reader }
+)
+
+// faultsOfStream are what index-pack says of a pack before it looks at any base.
+var faultsOfStream = []struct{ said, text string }{
+	{"pack is corrupted", "checksum does not match"},
+	{"SHA1 mismatch", "checksum does not match"},
+	{"early EOF", "cut short"},
+	{"inflate", "entry cannot be inflated"},
+	{"pack signature mismatch", "no header"},
+	{"pack version", "unsupported version"},
+	{"bad object", "entry of unknown type"},
+	{"unknown object type", "entry of unknown type"},
+	{"offset value overflow", "base of a delta is out of bounds"},
+	{"delta base offset is out of bound", "base of a delta is out of bounds"},
+	{"pack too large", "pack is too large"},
+}
+
+// indexFailed is the answer when git took no pack. What it says of bases is not
+// passed on: to a caller who may not read all, an unresolved delta and one against
+// what it may not read are the same.
+func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
+	var exit *gitcmd.ExitError
+	if !errors.As(err, &exit) || exit.Signal != 0 {
+		return incoming{}, err
+	}
+	for _, f := range faultsOfStream {
+		if strings.Contains(exit.Stderr, f.said) {
+			return incoming{}, &unpackError{packFault("%s", f.text).Error()}
+		}
+	}
+	if c.Policy.RestrictsReads() || strings.Contains(exit.Stderr, "unresolved delta") {
+		return unproved(), nil
+	}
+	r.store.log.Info("pushed pack refused", "repo", r.id, "err", exit)
+	return incoming{}, &unpackError{packFault("cannot be indexed").Error()}
+}
+
+// examine looks at an adopted pack: the client's count objects stand first in it,
+// then those that git appended to complete a thin pack. size is how much the
+// client sent. A pack that cannot be taken leaves pack nil.
+func (r *Repo) examine(ctx context.Context, c Caller, info packs.Info, count int, size int64) (incoming, error) {
+	p, err := r.dir.Pack(info.Name)
+	if err != nil {
+		return incoming{}, fmt.Errorf("open pushed pack: %w", err)
+	}
+	defer p.Release()
+	sent, appended, end := byOffset(p, count)
+	if end != size-packTrailer {
+		return incoming{}, &unpackError{packFault("%d bytes after its last object", size-packTrailer-end).Error()}
+	}
+	if err := checkPacked(ctx, p, sent); err != nil {
+		if !errors.Is(err, ErrBadObject) {
+			return incoming{}, err
+		}
+		return r.badPack(ctx, c, err, oidSet(appended))
+	}
+	return incoming{pack: &IncomingPack{Info: info, Kind: "pushed", Appended: appended}}, nil
+}
+
+// byOffset splits the objects of a pack in the order of its file; end is where the
+// first count of them end.
+func byOffset(p *packs.Pack, count int) (sent, appended []refpolicy.OID, end int64) {
+	type placed struct {
+		oid refpolicy.OID
+		at  int64
+	}
+	all := make([]placed, 0, p.Count())
+	p.ForEach(func(oid refpolicy.OID, at int64) bool {
+		all = append(all, placed{oid, at})
+		return true
+	})
+	slices.SortFunc(all, func(a, b placed) int { return int(a.at - b.at) })
+	ids := make([]refpolicy.OID, len(all))
+	for i, o := range all {
+		ids[i] = o.oid
+	}
+	count = min(count, len(all))
+	end = p.Size() - packTrailer
+	if count < len(all) {
+		end = all[count].at
+	}
+	return ids[:count], ids[count:], end
+}
+
+// checkPacked holds the objects of a pack, but for blobs, to checkObject.
+func checkPacked(ctx context.Context, p *packs.Pack, ids []refpolicy.OID) error {
+	for _, oid := range ids {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		t, _, err := p.Header(oid)
+		if err != nil {
+			return fmt.Errorf("read pushed object: %w", err)
+		}
+		if t == packs.Blob {
+			continue
+		}
+		t, data, err := p.Object(oid, maxWhole)
+		if errors.Is(err, packs.ErrTooLarge) {
+			err = badObject(ObjectType(t), "over the limit of %d bytes", maxWhole)
+		} else if err == nil {
+			err = checkObject(ObjectType(t), data)
+		}
+		if err != nil {
+			return fmt.Errorf("object %s: %w", oid, err)
+		}
+	}
+	return nil
+}

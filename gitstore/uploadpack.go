@@ -1,0 +1,171 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/gitcmd"
+	"github.com/headgate/headgate/gitstore/wire"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// transferTimeout bounds the git process of one fetch or push. It is long: who
+// moves slowly is not to be cut, and who stands still is cut by the connection.
+const transferTimeout = 24 * time.Hour
+
+// uploadConfig lets git serve what was found readable before it was started,
+// though no ref of its view reaches it.
+var uploadConfig = [][2]string{
+	{"uploadpack.allowAnySHA1InWant", "true"},
+	{"uploadpack.allowFilter", "true"},
+}
+
+// UploadPack answers one POST to git-upload-pack. Before the first byte of Out was
+// written an error may become a status; afterwards the stream is cut. What the
+// client did wrong is told in an ERR packet and is no error.
+func (r *Repo) UploadPack(ctx context.Context, c Caller, q GitRequest) error {
+	end, err := r.store.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	if protocolVersion(q.Protocol) == 2 {
+		err = r.uploadV2(ctx, c, q)
+	} else {
+		err = r.uploadV0(ctx, c, q)
+	}
+	if text, ok := wire.ErrorText(err); ok {
+		return wire.WriteError(q.Out, text)
+	}
+	return err
+}
+
+func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
+	req, err := wire.ReadV2Request(q.In, wire.Limits{})
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	case req.LsRefs != nil:
+		return r.lsRefs(ctx, c, q, req.LsRefs)
+	}
+	f := req.Fetch
+	return r.fetch(ctx, c, q, fetch{
+		wants: f.Wants, haves: f.Haves, filterHaves: f.FilterHaves,
+		depth: &f.DepthRequest, tags: f.IncludeTag, protocol: "version=2", encode: req.Encode,
+	})
+}
+
+func (r *Repo) uploadV0(ctx context.Context, c Caller, q GitRequest) error {
+	req, err := wire.ReadUploadRequest(q.In, wire.Limits{})
+	if err != nil || len(req.Wants) == 0 {
+		return err
+	}
+	return r.fetch(ctx, c, q, fetch{
+		wants: req.Wants, haves: req.AllHaves(), filterHaves: req.FilterHaves,
+		depth: &req.DepthRequest, tags: req.Capabilities.Has("include-tag"), encode: req.Encode,
+	})
+}
+
+// fetch is a request for objects, the same for all versions of the protocol.
+type fetch struct {
+	wants, haves []refpolicy.OID
+	filterHaves  func(keep func(refpolicy.OID) bool)
+	depth        *wire.DepthRequest
+	tags         bool // annotated tags come with what they point at
+	protocol     string
+	encode       func(io.Writer) error
+}
+
+// fetch answers a request for objects. A want the caller may not read is answered
+// as one that does not exist, in git's words.
+func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error {
+	bad, ok, err := r.firstUnreadable(ctx, c, f.wants)
+	if err != nil {
+		return fmt.Errorf("check wants: %w", err)
+	}
+	if !ok {
+		return &wire.ProtocolError{Text: "upload-pack: not our ref " + bad.String()}
+	}
+	if c.Policy.RestrictsReads() {
+		if err := r.dropUnreadable(ctx, c, f); err != nil {
+			return fmt.Errorf("check haves: %w", err)
+		}
+	}
+	view, err := r.newView(ctx, c, q.Remote, f.depth, f.tags)
+	if err != nil {
+		return err
+	}
+	defer view.remove()
+	var body bytes.Buffer
+	if err := f.encode(&body); err != nil {
+		return err
+	}
+	return r.runUploadPack(ctx, view, f.protocol, &body, q.Out)
+}
+
+// dropUnreadable takes out what a client says it has and may not read: an ACK of
+// it, or a delta against it, would tell that it exists.
+func (r *Repo) dropUnreadable(ctx context.Context, c Caller, f fetch) error {
+	said := append(f.haves[:len(f.haves):len(f.haves)], f.depth.Shallow...)
+	readable, err := r.readableAmong(ctx, c, said)
+	if err != nil {
+		return err
+	}
+	f.filterHaves(func(oid refpolicy.OID) bool { return readable[oid] })
+	kept := f.depth.Shallow[:0]
+	for _, oid := range f.depth.Shallow {
+		if readable[oid] {
+			kept = append(kept, oid)
+		}
+	}
+	f.depth.Shallow = kept
+	return nil
+}
+
+// runUploadPack lets git answer and passes on what it says as it comes.
+func (r *Repo) runUploadPack(ctx context.Context, view *gitView, protocol string, body io.Reader, out io.Writer) error {
+	dir, alternates, release, err := r.gitObjects(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p, err := r.store.git.Start(ctx, gitcmd.Cmd{
+		Args:      []string{"upload-pack", "--strict", "--stateless-rpc", view.dir},
+		ObjectDir: dir, Alternates: alternates, Protocol: protocol, Config: uploadConfig,
+		Stdin: body, Timeout: transferTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	lost := copyPack(out, p.StdoutPipe())
+	if lost != nil {
+		p.Kill() // nobody is there any more to pack for
+	}
+	if err := p.Wait(); err != nil && lost == nil {
+		return err
+	}
+	return lost
+}
+
+// copyPack copies until the end of in or until out takes no more, which is its
+// error. That in ends badly is told by the process it comes from.
+func copyPack(out io.Writer, in io.Reader) error {
+	buf := make([]byte, 128<<10)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			if _, err := out.Write(buf[:n]); err != nil {
+				return fmt.Errorf("send pack: %w", err)
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
