@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+)
+
+// A conn is one kept-alive HTTP/1.1 connection that writes finished requests and
+// reads just enough of the answers: the load must not cost what is measured.
+type conn struct {
+	net  net.Conn
+	in   *bufio.Reader
+	body []byte // of the last answer
+	buf  []byte // what was read last
+}
+
+func dial(address string) (*conn, error) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{net: c, in: bufio.NewReaderSize(c, 16<<10)}, nil
+}
+
+// dialAll opens n connections; w closes them with its processes.
+func (w *workshop) dialAll(address string, n int) ([]*conn, error) {
+	conns := make([]*conn, n)
+	for i := range conns {
+		var err error
+		if conns[i], err = dial(address); err != nil {
+			return nil, err
+		}
+		w.onStop(func() { conns[i].net.Close() })
+	}
+	return conns, nil
+}
+
+// message is a whole request. Its body, if any, stands at its end.
+func message(method, target, authorization, contentType string, body []byte) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: bench\r\n", method, target)
+	if authorization != "" {
+		fmt.Fprintf(&b, "Authorization: %s\r\n", authorization)
+	}
+	if method != "GET" {
+		fmt.Fprintf(&b, "Content-Type: %s\r\nContent-Length: %d\r\n", contentType, len(body))
+	}
+	b.WriteString("\r\n")
+	b.Write(body)
+	return b.Bytes()
+}
+
+// do sends a request and reads the answer, whose status must be want. The body is
+// good until the next call.
+func (c *conn) do(request []byte, want int) ([]byte, error) {
+	c.body = c.body[:0]
+	err := c.exchange(request, want, func(p []byte) { c.body = append(c.body, p...) })
+	return c.body, err
+}
+
+// skim is do for an answer whose body is only counted.
+func (c *conn) skim(request []byte, want int) (n int64, err error) {
+	err = c.exchange(request, want, func(p []byte) { n += int64(len(p)) })
+	return n, err
+}
+
+func (c *conn) exchange(request []byte, want int, take func([]byte)) error {
+	if _, err := c.net.Write(request); err != nil {
+		return err
+	}
+	status, length, err := c.head()
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	if status != want {
+		take = func(p []byte) { c.body = append(c.body, p...) }
+		c.body = c.body[:0]
+	}
+	if length >= 0 {
+		err = c.read(length, take)
+	} else {
+		err = c.chunks(take)
+	}
+	if err == nil && status != want {
+		err = fmt.Errorf("status %d, want %d: %.300s", status, want, c.body)
+	}
+	return err
+}
+
+// head reads status line and headers; length is -1 for a body in chunks.
+func (c *conn) head() (status int, length int64, err error) {
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(line) < 12 {
+		return 0, 0, fmt.Errorf("status line %q", line)
+	}
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, 0, err
+	}
+	for {
+		if line, err = c.in.ReadSlice('\n'); err != nil {
+			return 0, 0, err
+		}
+		if len(line) <= 2 {
+			return status, length, nil
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch {
+		case bytes.EqualFold(name, []byte("Content-Length")):
+			length, err = strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+		case bytes.EqualFold(name, []byte("Transfer-Encoding")):
+			length = -1
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+}
+
+// read takes n bytes; large ones come straight from the connection.
+func (c *conn) read(n int64, take func([]byte)) error {
+	if size := min(n, 256<<10); int64(len(c.buf)) < size {
+		c.buf = make([]byte, size)
+	}
+	for n > 0 {
+		k, err := c.in.Read(c.buf[:min(int64(len(c.buf)), n)])
+		take(c.buf[:k])
+		n -= int64(k)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) chunks(take func([]byte)) error {
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		size, err := strconv.ParseInt(string(bytes.TrimSpace(line)), 16, 64)
+		if err != nil {
+			return err
+		}
+		if size > 0 {
+			if err := c.read(size, take); err != nil {
+				return err
+			}
+		}
+		if _, err := io.CopyN(io.Discard, c.in, int64(len("\r\n"))); err != nil || size == 0 {
+			return err
+		}
+	}
+}
