@@ -146,13 +146,14 @@ func (p *Process) wait() error {
 	ended, cause := p.ctx.Err() != nil, context.Cause(p.ctx)
 	p.stop()
 	p.cancel(nil)
-	if errors.Is(err, exec.ErrWaitDelay) {
-		// A child outlived git and kept a pipe open.
-		_ = p.killGroup()
-		p.r.opts.Logger.Warn("git left a child behind", "command", p.name)
-	}
 	if err == nil {
 		return nil
+	}
+	// A git that did not end well may have children that compute on for nobody.
+	// There are none if this fails.
+	_ = p.killGroup()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		p.r.opts.Logger.Warn("git ended and a pipe of it stayed open", "command", p.name)
 	}
 	if ioErr := p.ioErr.Load(); ioErr != nil {
 		return fmt.Errorf("run git %s: %w", p.name, *ioErr)

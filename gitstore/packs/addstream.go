@@ -187,7 +187,7 @@ func (w *Writer) readBack(typ Type, size, start int64) (id refpolicy.OID, err er
 	}
 	in := getInput(tee, largeInput)
 	defer in.put()
-	zr, err := w.d.o.Codec.NewReader(in)
+	zr, err := w.d.o.Codec.NewReader(in.Reader)
 	if err != nil {
 		return id, fmt.Errorf("read back: %w", err)
 	}

@@ -55,44 +55,56 @@ func BenchmarkDelta(b *testing.B) {
 	}
 }
 
-// A blob of 50 MiB, in and out.
+// A blob of 50 MiB, in and out: into a pack with its size known and not, out of
+// it for the first time and again.
 func BenchmarkStream50MiB(b *testing.B) {
 	const size = 50 << 20
 	for kind, buf := range map[string][]byte{"noise": noise(seeded(9), 1<<20), "text": words(seeded(9), 1<<20)} {
 		d := newDir(b, Options{FS: noSync{}})
-		var info Info
-		var id refpolicy.OID
-		write := func(told int64) func(*testing.B) {
-			return func(b *testing.B) {
+		write := func(told int64) (Info, refpolicy.OID) {
+			w := newWriter(b, d)
+			w.Expect(1)
+			id, _, err := w.AddStream(Blob, told, io.LimitReader(&endless{buf: buf}, size))
+			if err != nil {
+				b.Fatal(err)
+			}
+			info, err := w.Finish()
+			if err != nil {
+				b.Fatal(err)
+			}
+			return info, id
+		}
+		info, id := write(size)
+		p := openPackT(b, d, info.Name)
+		for name, again := range map[string]bool{"read-first": false, "read-again": true} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
 				b.SetBytes(size)
 				for b.Loop() {
-					w := newWriter(b, d)
-					w.Expect(1)
-					var err error
-					if id, _, err = w.AddStream(Blob, told, io.LimitReader(&endless{buf: buf}, size)); err != nil {
-						b.Fatal(err)
+					if !again {
+						p.verified.Clear()
 					}
-					if info, err = w.Finish(); err != nil {
-						b.Fatal(err)
-					}
+					readThrough(b, p, id, size)
 				}
-			}
+			})
 		}
-		b.Run(kind+"/write", write(size))
-		b.Run(kind+"/write-unsized", write(-1))
-		b.Run(kind+"/read", func(b *testing.B) {
-			b.SetBytes(size)
-			p := openPackT(b, d, info.Name)
-			for b.Loop() {
-				_, _, r, err := p.Open(id)
-				if err != nil {
-					b.Fatal(err)
+		for name, told := range map[string]int64{"write": size, "write-unsized": -1} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				b.SetBytes(size)
+				for b.Loop() {
+					write(told)
 				}
-				if n, err := io.Copy(io.Discard, r); err != nil || n != size {
-					b.Fatalf("read %d bytes, %v", n, err)
-				}
-				_ = r.Close()
-			}
-		})
+			})
+		}
+	}
+}
+
+func readThrough(b *testing.B, p *Pack, id refpolicy.OID, size int64) {
+	_, _, r, err := p.Open(id)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer r.Close()
+	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+		b.Fatalf("read %d bytes, %v", n, err)
 	}
 }

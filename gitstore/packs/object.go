@@ -19,7 +19,8 @@ const maxDepth = 4095
 var errObject = errors.New("object does not have its id")
 
 // Header gives an object's type and size and decodes no more than the beginning
-// of a delta. Errors: ErrNotFound, a *BrokenError.
+// of a delta. It cannot see damage that Object would. Errors: ErrNotFound, a
+// *BrokenError.
 func (p *Pack) Header(id refpolicy.OID) (Type, int64, error) {
 	off, ok := p.Find(id)
 	if !ok {
@@ -61,7 +62,7 @@ func (p *Pack) headerAt(off int64) (Type, int64, error) {
 func (p *Pack) resultSize(off int64, h entryHead) (int64, error) {
 	in := getInput(p.section(off+int64(h.len)), smallInput)
 	defer in.put()
-	zr, err := p.codec.NewReader(in)
+	zr, err := p.codec.NewReader(in.Reader)
 	if err != nil {
 		return 0, fmt.Errorf("entry at %d: %w", off, err)
 	}
@@ -195,7 +196,7 @@ func (p *Pack) inflate(off int64, h entryHead, limit int64) ([]byte, error) {
 	}
 	in := getInput(p.section(start), smallInput)
 	defer in.put()
-	zr, err := p.codec.NewReader(in)
+	zr, err := p.codec.NewReader(in.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("entry at %d: %w", off, err)
 	}
@@ -229,8 +230,8 @@ const (
 	largeInput = 64 << 10
 )
 
-// input is a pooled bufio.Reader: zlib must not read past its stream in a way
-// that costs, and one object costs one read of the file.
+// input is a pooled bufio.Reader: one small object costs one read of the file. A
+// Codec is given the bufio.Reader itself, a type that fast zlib readers know.
 type input struct {
 	*bufio.Reader
 	pool *sync.Pool

@@ -84,7 +84,7 @@ func (r *objectReader) inflate() error {
 		size = largeInput
 	}
 	r.in = getInput(r.p.section(r.off+int64(r.head.len)), size)
-	zr, err := r.p.codec.NewReader(r.in)
+	zr, err := r.p.codec.NewReader(r.in.Reader)
 	if err == nil {
 		r.zr, r.src = zr, zr
 		_, err = io.CopyN(io.Discard, zr, r.head.size-r.left)
