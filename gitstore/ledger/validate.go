@@ -65,9 +65,7 @@ func (b *Batch) size() (int, error) {
 func (b *Batch) validKeys() error {
 	n := len(b.Deletes) + len(b.Sets) + len(b.Adds)
 	written := make([]string, 0, n)
-	for _, k := range b.Deletes {
-		written = append(written, k)
-	}
+	written = append(written, b.Deletes...)
 	for i := range b.Sets {
 		written = append(written, b.Sets[i].Key)
 	}

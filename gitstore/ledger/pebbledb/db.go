@@ -68,7 +68,7 @@ func (db *DB) start() error {
 	if err := db.disk.makeRoom(); err != nil {
 		return noSpace(err)
 	}
-	e, err := openEngine(db)
+	e, err := openEngine(db, db.newGuard())
 	if err != nil {
 		return noSpace(err)
 	}

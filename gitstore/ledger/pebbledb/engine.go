@@ -55,11 +55,10 @@ func (f *flight) landed() (over bool, err error) {
 	}
 }
 
-// openEngine opens Pebble on db's folder. What the log holds beyond the last
-// sync is written to tables and synced before it returns, so that everything
-// that can be read then is durable.
-func openEngine(db *DB) (e *engine, err error) {
-	g := newGuard(db.opt.FS, db.onFailure, db.onNoSpace)
+// openEngine opens Pebble on db's folder, over g. What the log holds beyond the
+// last sync is written to tables and synced before it returns, so that everything
+// that can be read then is durable. It takes as long as there is no space for them.
+func openEngine(db *DB, g *guard) (e *engine, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			e, err = nil, fmt.Errorf("open pebble: %v", r)

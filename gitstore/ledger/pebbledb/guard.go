@@ -89,10 +89,14 @@ func (g *guard) vital(change func() error) {
 }
 
 // bulk does a change that Pebble may see fail. It makes a caller without space
-// wait a little, since Pebble tries again at once.
+// wait a little, since Pebble tries again at once, and so does an opening that was
+// left behind.
 func (g *guard) bulk(change func() error) error {
 	err := g.bulkOnce(change)
-	if err != nil && (vfs.IsNoSpaceError(err) || errors.Is(err, errFenced)) {
+	switch {
+	case errors.Is(err, errFenced):
+		time.Sleep(g.pause)
+	case err != nil && vfs.IsNoSpaceError(err):
 		select {
 		case <-g.ended:
 		case <-time.After(g.pause):

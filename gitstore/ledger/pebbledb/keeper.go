@@ -2,7 +2,11 @@ package pebbledb
 
 import (
 	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
 )
+
+func (db *DB) newGuard() *guard { return newGuard(db.opt.FS, db.onFailure, db.onNoSpace) }
 
 // onFailure and onNoSpace are called by the guard from Pebble's goroutines.
 func (db *DB) onFailure(err error) {
@@ -62,7 +66,7 @@ func (db *DB) reopen() {
 	if old != nil {
 		db.abandon(old)
 	}
-	e, err := openEngine(db)
+	e, err := db.openOrStop()
 	if err != nil {
 		db.opt.Logger.Warn("ledger: opening anew", "dir", db.dir, "error", err)
 		return
@@ -82,6 +86,35 @@ func (db *DB) reopen() {
 	db.opt.Logger.Info("ledger: opened anew", "dir", db.dir)
 	// A batch that answered ErrUnavailable may have turned out to be in the log.
 	db.watchers.wakeAll()
+}
+
+// openOrStop opens an engine unless the ledger is closed meanwhile. An opening that
+// cannot end by itself is then left behind, fenced.
+func (db *DB) openOrStop() (*engine, error) {
+	g := db.newGuard()
+	var e *engine
+	var err error
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		e, err = openEngine(db, g)
+	}()
+	select {
+	case <-opened:
+		return e, err
+	case <-db.stop:
+	}
+	g.fence()
+	timer := time.NewTimer(abandonAfter)
+	defer timer.Stop()
+	select {
+	case <-opened:
+		if e != nil {
+			db.abandon(e)
+		}
+	case <-timer.C:
+	}
+	return nil, ledger.ErrClosed
 }
 
 // abandonAfter bounds how long a failed opening may take to close. One that hangs
