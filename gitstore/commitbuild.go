@@ -34,9 +34,11 @@ func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 	if err != nil {
 		return CommitResult{}, err
 	}
-	defer blobs.discard()
+	var failed error
+	defer func() { blobs.discard(ctx, failed) }()
 	for try := 1; ; try++ {
 		res, err := w.attempt(ctx, blobs)
+		failed = err
 		var moved *RefMovedError
 		var check *ledger.CheckError
 		again := errors.As(err, &check) || errors.As(err, &moved) && !w.guarded
@@ -58,13 +60,11 @@ type commitBlobs struct {
 	used    bool
 }
 
-// discard removes a pack that no update has taken over.
-func (b *commitBlobs) discard() {
-	if b.pack == nil || b.used {
-		return
-	}
-	if err := b.w.r.dir.Remove(b.pack.Name); err != nil {
-		b.w.r.store.log.Warn("remove unused pack", "pack", b.pack.Name, "err", err)
+// discard removes a pack that no update has taken over; failed is what the last
+// one was answered.
+func (b *commitBlobs) discard(ctx context.Context, failed error) {
+	if b.pack != nil && !b.used {
+		b.w.r.dropPack(ctx, b.pack.Name, failed)
 	}
 }
 

@@ -19,7 +19,8 @@ type door struct {
 	release func()
 	results []RefResult
 
-	written bool // objects and pack went in with an earlier batch of this update
+	written bool  // objects and pack went in with an earlier batch of this update
+	failed  error // what the batch with them was answered, if not success
 	seq     uint64
 	at      time.Time
 }
@@ -56,9 +57,7 @@ func (d *door) close() {
 	if d.u.Pack == nil || d.u.Pack.Kept || d.written {
 		return
 	}
-	if err := d.r.dir.Remove(d.u.Pack.Name); err != nil {
-		d.r.store.log.Warn("remove refused pack", "pack", d.u.Pack.Name, "err", err)
-	}
+	d.r.dropPack(context.Background(), d.u.Pack.Name, d.failed)
 }
 
 func (d *door) run(ctx context.Context) error {
@@ -153,7 +152,7 @@ func (d *door) apply(ctx context.Context, todo []int) error {
 		if err != nil || len(p.todo) == 0 {
 			return err
 		}
-		res, err := d.r.ledger.Apply(ctx, p.batch)
+		res, err := d.r.applySure(ctx, p.batch)
 		var check *ledger.CheckError
 		if errors.As(err, &check) {
 			if err := d.refused(check, p); err != nil {
@@ -163,9 +162,11 @@ func (d *door) apply(ctx context.Context, todo []int) error {
 			continue
 		}
 		if err != nil {
+			d.failed = err
 			return fmt.Errorf("apply update: %w", err)
 		}
-		return d.applied(p, res)
+		d.applied(p, res)
+		return nil
 	}
 	return fmt.Errorf("apply update: %w: refs keep moving", ledger.ErrUnavailable)
 }
@@ -182,10 +183,10 @@ func (d *door) refused(check *ledger.CheckError, p *prepared) error {
 }
 
 // applied does what follows a durable batch.
-func (d *door) applied(p *prepared, res ledger.Result) error {
+func (d *door) applied(p *prepared, res ledger.Result) {
 	d.seq, d.at = res.Seq, res.At
 	if !p.carries {
-		return nil
+		return
 	}
 	d.written = true
 	for _, o := range d.u.Objects {
@@ -194,13 +195,9 @@ func (d *door) applied(p *prepared, res ledger.Result) error {
 		}
 	}
 	if d.u.Pack != nil {
-		if err := d.r.addPack(d.u.Pack.Name); err != nil {
-			// The refs have moved and the pack is registered: whoever reads will link it.
-			d.r.store.log.Warn("link pack", "pack", d.u.Pack.Name, "err", err)
-		}
+		d.r.addPack(d.u.Pack.Name)
 	}
 	d.r.warmed(len(d.u.Objects), p.hotBytes)
-	return nil
 }
 
 // prepared is a batch with what it was made from.

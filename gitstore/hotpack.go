@@ -69,11 +69,13 @@ func (r *Repo) useHot(ctx context.Context) (*hotPack, error) {
 		h.users++
 		return h, nil
 	}
-	if err := r.loadPacks(ctx); err != nil {
-		return nil, err
-	}
+	// The packs after the hot objects: what is settled in between is in a pack that
+	// is listed already, whether or not the view is a snapshot.
 	items, err := scanAll(ctx, v, hotKeys)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.allLinked(ctx); err != nil {
 		return nil, err
 	}
 	h := &hotPack{seq: seq, users: 1}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/packs"
@@ -209,7 +210,6 @@ func (r *Repo) loadPacks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read pack list: %w", err)
 	}
-	known := r.packNames()
 	var names []string
 	for _, it := range records {
 		name := strings.TrimPrefix(it.Key, packKeys)
@@ -221,30 +221,102 @@ func (r *Repo) loadPacks(ctx context.Context) error {
 			continue
 		}
 		names = append(names, name)
-		if !slices.Contains(known, name) {
-			if err := r.dir.Link(name); err != nil {
-				return fmt.Errorf("link pack %s: %w", name, err)
-			}
-		}
 	}
 	r.packList.Store(&names)
+	r.linkAll(names)
 	return nil
 }
 
 // addPack puts a pack that was just registered in front of the list.
-func (r *Repo) addPack(name string) error {
+func (r *Repo) addPack(name string) {
 	r.packsMu.Lock()
 	defer r.packsMu.Unlock()
-	if err := r.dir.Link(name); err != nil {
-		return fmt.Errorf("link pack %s: %w", name, err)
-	}
 	known := r.packNames()
-	if slices.Contains(known, name) {
+	if !slices.Contains(known, name) {
+		names := append([]string{name}, known...)
+		r.packList.Store(&names)
+	}
+	r.linkAll([]string{name})
+}
+
+// linkAll lets git see registered packs. Our own readers do without: a full disk
+// must not keep them from reading. allLinked tries again. Called with packsMu held.
+func (r *Repo) linkAll(names []string) {
+	for _, name := range names {
+		if err := r.link(name); err != nil {
+			r.store.log.Warn("link pack", "repo", r.id, "err", err)
+		}
+	}
+}
+
+func (r *Repo) link(name string) error {
+	if r.linked[name] {
 		return nil
 	}
-	names := append([]string{name}, known...)
-	r.packList.Store(&names)
+	if err := r.dir.Link(name); err != nil {
+		return err
+	}
+	if r.linked == nil {
+		r.linked = map[string]bool{}
+	}
+	r.linked[name] = true
 	return nil
+}
+
+// allLinked makes sure that git sees all registered packs.
+func (r *Repo) allLinked(ctx context.Context) error {
+	if err := r.loadPacks(ctx); err != nil {
+		return err
+	}
+	r.packsMu.Lock()
+	defer r.packsMu.Unlock()
+	for _, name := range r.packNames() {
+		if err := r.link(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An unsureError is what a batch was answered that may be applied all the same,
+// now or later.
+type unsureError struct{ error }
+
+func (e unsureError) Unwrap() error { return e.error }
+
+// applySure is Apply, its error an unsureError unless the batch was refused for good.
+func (r *Repo) applySure(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
+	res, err := r.ledger.Apply(ctx, b)
+	var check *ledger.CheckError
+	if err == nil || errors.As(err, &check) {
+		return res, err
+	}
+	for _, sure := range []error{ledger.ErrInvalidBatch, ledger.ErrTooLarge, ledger.ErrNoSpace} {
+		if errors.Is(err, sure) {
+			return res, err
+		}
+	}
+	return res, unsureError{err}
+}
+
+// dropPatience bounds how long a failed write goes on to clean up after itself.
+const dropPatience = 10 * time.Second
+
+// dropPack removes the files of a pack whose registration was answered with err,
+// unless it has been registered nevertheless. What cannot be found out now is
+// left to the next opening of the repo. The request may be over: the clean-up is not.
+func (r *Repo) dropPack(ctx context.Context, name string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropPatience)
+	defer cancel()
+	var unsure unsureError
+	if errors.As(err, &unsure) {
+		err = r.discardPack(ctx, name)
+	} else {
+		err = r.dir.Remove(name)
+	}
+	if err != nil {
+		r.store.log.Warn("remove unregistered pack", "repo", r.id, "pack", name, "err", err)
+	}
 }
 
 // scanAll reads all items below prefix, page by page.

@@ -35,6 +35,7 @@ type Repo struct {
 	meta atomic.Pointer[repoMeta]
 
 	packsMu  sync.Mutex               // held while the list is read or extended
+	linked   map[string]bool          // packs that git sees; guarded by packsMu
 	packList atomic.Pointer[[]string] // names of live packs, likely ones first
 
 	heat heat

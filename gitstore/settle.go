@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (r *Repo) measureHeat(ctx context.Context) error {
 		return fmt.Errorf("measure hot objects: %w", err)
 	}
 	defer v.Close()
-	var objects, bytes int64
+	var objects, size int64
 	for start := hotKeys; ; {
 		page, err := v.Scan(ctx, hotKeys, start, ledger.BulkKeys)
 		if err != nil {
@@ -35,7 +36,7 @@ func (r *Repo) measureHeat(ctx context.Context) error {
 		}
 		for _, it := range page {
 			objects++
-			bytes += int64(len(it.Value))
+			size += int64(len(it.Value))
 		}
 		if len(page) < ledger.BulkKeys {
 			break
@@ -43,14 +44,14 @@ func (r *Repo) measureHeat(ctx context.Context) error {
 		start = page[len(page)-1].Key + "\x00"
 	}
 	r.heat.objects.Store(objects)
-	r.heat.bytes.Store(bytes)
+	r.heat.bytes.Store(size)
 	return nil
 }
 
 // warmed counts what a batch added and starts settling when that is enough.
-func (r *Repo) warmed(objects, bytes int) {
+func (r *Repo) warmed(objects, size int) {
 	n := r.heat.objects.Add(int64(objects))
-	b := r.heat.bytes.Add(int64(bytes))
+	b := r.heat.bytes.Add(int64(size))
 	l := r.store.limits
 	if n < int64(l.SettleObjects) && b < l.SettleBytes {
 		return
@@ -108,22 +109,29 @@ func (r *Repo) settleOnClose(ctx context.Context) error {
 // or, having looked into the packs too early, looks again.
 func (r *Repo) settle(ctx context.Context) error {
 	start := time.Now()
+	// What is counted now is in the view that is taken next. It is this that is
+	// counted off in the end, and not what was deleted: an object that was written
+	// twice is counted twice and deleted once.
+	counted := struct{ objects, bytes int64 }{r.heat.objects.Load(), r.heat.bytes.Load()}
 	taken, gen, info, err := r.packHot(ctx)
-	if err != nil || len(taken) == 0 {
+	if err != nil {
 		return err
 	}
+	if len(taken) == 0 {
+		r.heat.objects.Add(-counted.objects)
+		r.heat.bytes.Add(-counted.bytes)
+		return nil
+	}
 	if err := r.register(ctx, info, gen); err != nil {
-		if rerr := r.dir.Remove(info.Name); rerr != nil {
-			r.store.log.Warn("remove unregistered pack", "pack", info.Name, "err", rerr)
-		}
+		r.dropPack(ctx, info.Name, err)
 		return fmt.Errorf("settle: %w", err)
 	}
-	if err := r.addPack(info.Name); err != nil {
-		return fmt.Errorf("settle: %w", err)
-	}
+	r.addPack(info.Name)
 	if err := r.coolDown(ctx, taken); err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
+	r.heat.objects.Add(-counted.objects)
+	r.heat.bytes.Add(-counted.bytes)
 	r.hots.drop()
 	r.store.observe("settle", time.Since(start))
 	return nil
@@ -176,7 +184,7 @@ func hotOID(key string) (oid refpolicy.OID) {
 
 func (r *Repo) register(ctx context.Context, info packs.Info, gen []byte) error {
 	rec := packRecord{Size: info.Size, Objects: info.Objects, Kind: "settled", State: packLive}
-	_, err := r.ledger.Apply(ctx, ledger.Batch{
+	_, err := r.applySure(ctx, ledger.Batch{
 		Space:  r.space,
 		Checks: []ledger.Check{ledger.Absent(packKey(info.Name)), ledger.Equal(genKey, gen)},
 		Sets:   []ledger.Set{{Key: packKey(info.Name), Value: mustJSON(rec)}},
@@ -204,34 +212,42 @@ func (r *Repo) coolDown(ctx context.Context, items []ledger.Item) error {
 func (r *Repo) coolBatch(ctx context.Context, items []ledger.Item) error {
 	for len(items) > 0 {
 		b := ledger.Batch{Space: r.space}
-		size := 0
 		for _, it := range items {
 			b.Checks = append(b.Checks, ledger.Equal(it.Key, it.Value))
 			b.Deletes = append(b.Deletes, it.Key)
-			size += len(it.Value)
 		}
 		_, err := r.ledger.Apply(ctx, b)
 		var check *ledger.CheckError
-		if errors.As(err, &check) {
-			items = without(items, check.Key)
-			continue
-		}
-		if err != nil {
+		if !errors.As(err, &check) {
 			return err
 		}
-		r.heat.objects.Add(-int64(len(items)))
-		r.heat.bytes.Add(-int64(size))
-		return nil
+		if items, err = r.unchanged(ctx, items); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func without(items []ledger.Item, key string) []ledger.Item {
-	kept := make([]ledger.Item, 0, len(items))
-	for _, it := range items {
-		if it.Key != key {
-			kept = append(kept, it)
+// unchanged are the items that still stand in the ledger as they are.
+func (r *Repo) unchanged(ctx context.Context, items []ledger.Item) ([]ledger.Item, error) {
+	v, err := r.ledger.Peek(ctx, r.space)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	keys := make([]string, len(items))
+	for i, it := range items {
+		keys[i] = it.Key
+	}
+	present, err := v.GetMany(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var same []ledger.Item
+	for i, it := range items {
+		if present[i] != nil && bytes.Equal(present[i], it.Value) {
+			same = append(same, it)
 		}
 	}
-	return kept
+	return same, nil
 }
