@@ -18,13 +18,9 @@ func branchRows(ctx context.Context, w *workshop) ([]row, error) {
 	if _, err := r.commit("main", statePath, states(1, stateBytes)); err != nil {
 		return nil, err
 	}
-	conns, err := w.dialAll(r.server.address, manyClients)
-	if err != nil {
-		return nil, err
-	}
-	clients := make([]*brancher, len(conns))
-	for i, c := range conns {
-		clients[i] = newBrancher(r, c, i)
+	clients := make([]*brancher, manyClients)
+	for i := range clients {
+		clients[i] = newBrancher(r, w.connect(r.server.address), i)
 	}
 	create := func(n int) side {
 		return func(ctx context.Context, _ int) (float64, error) {

@@ -39,14 +39,7 @@ func commitRows(ctx context.Context, w *workshop) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, err := w.committers(r, r.server.address, root)
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := w.committers(r, floor.address, root)
-	if err != nil {
-		return nil, err
-	}
+	ours, theirs := w.committers(r, r.server.address, root), w.committers(r, floor.address, root)
 	plumbing, err := newPlumbing(ctx, filepath.Join(w.dir, "plumbing.git"))
 	if err != nil {
 		return nil, err
@@ -65,16 +58,12 @@ func commitRows(ctx context.Context, w *workshop) ([]row, error) {
 }
 
 // committers are clients with a branch each that stands at root.
-func (w *workshop) committers(r *repo, address, root string) ([]*committer, error) {
-	conns, err := w.dialAll(address, manyClients)
-	if err != nil {
-		return nil, err
+func (w *workshop) committers(r *repo, address, root string) []*committer {
+	all := make([]*committer, manyClients)
+	for i := range all {
+		all[i] = newCommitter(r, w.connect(address), fmt.Sprintf("s/%d", i), root)
 	}
-	all := make([]*committer, len(conns))
-	for i, c := range conns {
-		all[i] = newCommitter(r, c, fmt.Sprintf("s/%d", i), root)
-	}
-	return all, nil
+	return all
 }
 
 func (w *workshop) commits(all []*committer, clients int) side {

@@ -24,7 +24,7 @@ func states(seed uint64, n int) []byte {
 	var b bytes.Buffer
 	b.Grow(n + 256)
 	for step := 0; b.Len() < n; step++ {
-		fmt.Fprintf(&b, `{"step":%d,"tool":%q,"path":"src/%s/%s.go","tokens":%d,"digest":"%016x","ok":true}`+"\n",
+		fmt.Fprintf(&b, `{"step":%d,"tool":"%s","path":"src/%s/%s.go","tokens":%d,"digest":"%016x","ok":true}`+"\n",
 			step, word(r), word(r), word(r), r.IntN(9000), r.Uint64())
 	}
 	b.Truncate(n)

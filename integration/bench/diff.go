@@ -23,12 +23,9 @@ func diffRows(ctx context.Context, w *workshop) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	conns, err := w.dialAll(r.server.address, 1)
-	if err != nil {
-		return nil, err
-	}
+	conn := w.connect(r.server.address)
 	ask := func(base, head string) error {
-		_, err := conns[0].skim(message("GET", r.path("/diff?ref="+head+"&base_ref="+base), r.bearer(), "", nil), http.StatusOK)
+		_, err := conn.skim(message("GET", r.path("/diff?ref="+head+"&base_ref="+base), r.bearer(), "", nil), http.StatusOK)
 		return err
 	}
 	gitDiff := func(ctx context.Context, base, head string) error {

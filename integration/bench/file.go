@@ -73,10 +73,7 @@ func smallFileRow(w *workshop, r *repo) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	conns, err := w.dialAll(r.server.address, readers)
-	if err != nil {
-		return row{}, err
-	}
+	conns := w.connectAll(r.server.address, readers)
 	return row{
 		name: "file-small", work: "file by pointer, 4 KiB, warm, 16 clients", reference: "empty handler behind the same middleware (/healthz)", goal: 0.5, figure: perSecond,
 		ours:   w.gets(conns, r.get(commit, path), smallBytes),
@@ -99,14 +96,7 @@ func largeFileRow(w *workshop, r *repo, name, work string, content []byte) (row,
 	if err != nil {
 		return row{}, err
 	}
-	ours, err := w.dialAll(r.server.address, 1)
-	if err != nil {
-		return row{}, err
-	}
-	theirs, err := w.dialAll(floor.address, 1)
-	if err != nil {
-		return row{}, err
-	}
+	ours, theirs := w.connectAll(r.server.address, 1), w.connectAll(floor.address, 1)
 	request := r.get(commit, name)
 	for range 3 { // asked again means: asked before
 		if _, err := ours[0].skim(request, http.StatusOK); err != nil {
@@ -138,12 +128,12 @@ func firstTimeRow(ctx context.Context, w *workshop, r *repo) (row, error) {
 			return row{}, err
 		}
 	}
-	conns, err := w.dialAll(r.server.address, 1)
+	conn := w.connect(r.server.address)
 	return row{
 		name: "file-large-first", work: fmt.Sprintf("file by pointer, %s, compressible, first time", sizeText(w.fileSize)), reference: "git cat-file", goal: 0.9, figure: megabytes(w.fileSize),
 		ours: func(_ context.Context, rep int) (float64, error) {
 			return timed(1, func(int) error {
-				n, err := conns[0].skim(r.get(commits[rep], firstTimePath(rep)), http.StatusOK)
+				n, err := conn.skim(r.get(commits[rep], firstTimePath(rep)), http.StatusOK)
 				if err == nil && n != int64(w.fileSize) {
 					err = fmt.Errorf("answer of %d bytes, want %d", n, w.fileSize)
 				}
@@ -153,7 +143,7 @@ func firstTimeRow(ctx context.Context, w *workshop, r *repo) (row, error) {
 		theirs: func(ctx context.Context, rep int) (float64, error) {
 			return timed(1, func(int) error { return gitSkim(ctx, dir, "cat-file", "blob", firstTimePath(rep)+":file") })
 		},
-	}, err
+	}, nil
 }
 
 func firstTimePath(rep int) string { return fmt.Sprintf("first-%d", rep) }

@@ -83,18 +83,9 @@ func (w *workshop) pushRow(ctx context.Context, r *repo, address, fixture string
 	if err != nil {
 		return row{}, err
 	}
-	ours, err := dial(r.server.address)
-	if err != nil {
-		return row{}, err
-	}
-	theirs, err := dial(address)
-	if err != nil {
-		return row{}, err
-	}
-	w.onStop(func() { ours.net.Close(); theirs.net.Close() })
 	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("t:"+r.token))
-	a := &pusher{conn: ours, path: "/" + r.name + ".git", authorization: basic, tree: tree, tip: zeroID, parent: head}
-	b := &pusher{conn: theirs, path: "/" + fixtureName, tree: tree, tip: zeroID, parent: head}
+	a := &pusher{conn: w.connect(r.server.address), path: "/" + r.name + ".git", authorization: basic, tree: tree, tip: zeroID, parent: head}
+	b := &pusher{conn: w.connect(address), path: "/" + fixtureName, tree: tree, tip: zeroID, parent: head}
 	side := func(p *pusher) side {
 		return func(ctx context.Context, _ int) (float64, error) {
 			return w.rate(ctx, 1, func(int) error { return p.push() })

@@ -7,36 +7,58 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"time"
 )
 
 // A conn is one kept-alive HTTP/1.1 connection that writes finished requests and
-// reads just enough of the answers: the load must not cost what is measured.
+// reads just enough of the answers: the load must not cost what is measured. It
+// connects when it is first used, and again after a pause that a server may have
+// taken for the end.
 type conn struct {
-	net  net.Conn
-	in   *bufio.Reader
-	body []byte // of the last answer
-	buf  []byte // what was read last
+	address string
+	net     net.Conn
+	used    time.Time
+	in      *bufio.Reader
+	body    []byte // of the last answer
+	buf     []byte // what was read last
 }
 
-func dial(address string) (*conn, error) {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	return &conn{net: c, in: bufio.NewReaderSize(c, 16<<10)}, nil
+// pause is less than servers wait for a next request.
+const pause = 5 * time.Second
+
+// connect gives a connection to address, closed with the group.
+func (w *workshop) connect(address string) *conn {
+	c := &conn{address: address, in: bufio.NewReaderSize(nil, 16<<10)}
+	w.onStop(c.close)
+	return c
 }
 
-// dialAll opens n connections; w closes them with its processes.
-func (w *workshop) dialAll(address string, n int) ([]*conn, error) {
+// connectAll gives n of them.
+func (w *workshop) connectAll(address string, n int) []*conn {
 	conns := make([]*conn, n)
 	for i := range conns {
-		var err error
-		if conns[i], err = dial(address); err != nil {
-			return nil, err
-		}
-		w.onStop(func() { conns[i].net.Close() })
+		conns[i] = w.connect(address)
 	}
-	return conns, nil
+	return conns
+}
+
+func (c *conn) close() {
+	if c.net != nil {
+		c.net.Close()
+	}
+}
+
+func (c *conn) wake() (err error) {
+	now := time.Now()
+	if c.net == nil || now.Sub(c.used) > pause {
+		c.close()
+		if c.net, err = net.Dial("tcp", c.address); err != nil {
+			return err
+		}
+		c.in.Reset(c.net)
+	}
+	c.used = now
+	return nil
 }
 
 // message is a whole request. Its body, if any, stands at its end.
@@ -69,6 +91,9 @@ func (c *conn) skim(request []byte, want int) (n int64, err error) {
 }
 
 func (c *conn) exchange(request []byte, want int, take func([]byte)) error {
+	if err := c.wake(); err != nil {
+		return err
+	}
 	if _, err := c.net.Write(request); err != nil {
 		return err
 	}
