@@ -55,7 +55,8 @@ const (
 
 // Diff compares two commits' trees directly, with rename detection as git's
 // default. The caller has resolved both. Files that differ in whitespace alone are
-// left out unless Exact. Errors: ErrObjectNotFound, ErrBadPath, ErrTooLarge for
+// left out unless Exact. A file over 32 MiB counts as binary (core.bigFileThreshold
+// of the sealed process), so that its diff takes no memory. Errors: ErrObjectNotFound, ErrBadPath, ErrTooLarge for
 // over 256 MiB of patches of asked paths.
 func (r *Repo) Diff(ctx context.Context, q DiffRequest) (*Diff, error) {
 	key, paths, err := r.diffKey(ctx, q)

@@ -96,7 +96,7 @@ func (r *Repo) walkFor(ctx context.Context, c Caller, from refpolicy.OID, p tree
 		if cur.start, err = r.resolveCommitOID(ctx, c, cur.start); err != nil {
 			return nil, err
 		}
-		if w, ok := r.store.readers.pauses.take(pauseKey{r.id, cur}); ok {
+		if w, ok := r.store.readers.pauses.take(pauseKey{r.id, p, cur}); ok {
 			return w, nil
 		}
 	}

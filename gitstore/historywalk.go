@@ -67,9 +67,11 @@ func (w *historyWalk) add(ctx context.Context, oid refpolicy.OID) error {
 	return nil
 }
 
-// pauseKey names the place where a walk stands, in its repo.
+// pauseKey names the place where a walk stands, in its repo. The path is there
+// besides its sum: sums can be made to collide.
 type pauseKey struct {
 	repo string
+	path treePath
 	at   logCursor
 }
 
@@ -77,7 +79,7 @@ func (w *historyWalk) cursor() logCursor {
 	return logCursor{start: w.start, path: pathSum(w.path), shown: w.shown}
 }
 
-func (w *historyWalk) pauseKey() pauseKey { return pauseKey{w.r.id, w.cursor()} }
+func (w *historyWalk) pauseKey() pauseKey { return pauseKey{w.r.id, w.path, w.cursor()} }
 
 // cost is roughly what a paused walk holds in memory.
 func (w *historyWalk) cost() int64 {
