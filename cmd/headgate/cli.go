@@ -5,7 +5,8 @@ package main
 // a context.Context that ends at SIGINT and SIGTERM, and the io.Writer of
 // standard output.
 type cli struct {
-	Serve  serveCmd  `cmd:"" help:"Run the server."`
-	Keygen keygenCmd `cmd:"" help:"Make an org's signing key and its public key."`
-	Token  tokenCmd  `cmd:"" help:"Sign a token and print it."`
+	Quickstart quickstartCmd `cmd:"" help:"Start everything embedded, walk through one session aloud, and go on serving."`
+	Serve      serveCmd      `cmd:"" help:"Run the server."`
+	Keygen     keygenCmd     `cmd:"" help:"Make an org's signing key and its public key."`
+	Token      tokenCmd      `cmd:"" help:"Sign a token and print it."`
 }
