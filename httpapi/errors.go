@@ -238,6 +238,8 @@ var sentinels = []struct {
 	{refpolicy.ErrBadClaim, http.StatusUnauthorized, codeUnauthorized, ""},
 	{refpolicy.ErrBadOID, http.StatusBadRequest, codeInvalid, ""},
 
+	// Before all it may be wrapped around: a guard that names nothing is a bad guard.
+	{gitstore.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
 	// A repo that is another's and one that is missing get one text.
 	{gitstore.ErrRepoNotFound, http.StatusNotFound, codeNoRepo, noRepoText},
 	{gitstore.ErrRepoExists, http.StatusConflict, codeRepoExists, "repository already exists"},
@@ -252,7 +254,6 @@ var sentinels = []struct {
 	{gitstore.ErrBadRevision, http.StatusBadRequest, codeInvalid, ""},
 	{gitstore.ErrBadPath, http.StatusBadRequest, codeInvalid, ""},
 	{gitstore.ErrBadCursor, http.StatusBadRequest, codeInvalid, ""},
-	{gitstore.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
 	{gitstore.ErrBadObject, http.StatusBadRequest, codeInvalid, ""},
 	{gitstore.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, ""},
 	{gitstore.ErrRefExists, http.StatusConflict, codeExists, ""},

@@ -44,7 +44,10 @@ var (
 	requestPrefix = strconv.FormatInt(time.Now().UnixMilli(), 36) + "-"
 )
 
-func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+// newExchange begins an exchange and gives the request as handlers see it, with
+// its body watched. It is a copy: the server looks at the body of its own to know
+// whether the client still waits for 100 Continue.
+func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) (*exchange, *http.Request) {
 	x := &exchange{
 		ResponseWriter: w,
 		conn:           http.NewResponseController(w),
@@ -56,12 +59,13 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		x.body = &idleBody{ReadCloser: r.Body, conn: x.conn, window: x.window}
+		r = r.WithContext(r.Context())
 		r.Body = x.body
 	}
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
 	h["X-Content-Type-Options"] = nosniff
-	return x
+	return x, r
 }
 
 // unmatched is the route name of requests that no route takes.

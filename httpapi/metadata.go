@@ -104,9 +104,6 @@ func (m *metadata) spec() (gitstore.CommitSpec, error) {
 	if strings.TrimSpace(m.CommitMessage) == "" {
 		return s, invalid("commit_message is missing")
 	}
-	if strings.ContainsRune(m.CommitMessage, 0) {
-		return s, invalid("commit_message holds a NUL")
-	}
 	s.Message, s.Expected = m.CommitMessage, first(m.ExpectedTargetSHA, m.ExpectedHeadSHA)
 	if err := m.people(&s); err != nil {
 		return s, err

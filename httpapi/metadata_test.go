@@ -87,7 +87,6 @@ func TestMetadataRefuses(t *testing.T) {
 		"stored name":         {"target_branch": "refs/namespaces/ephemeral/refs/heads/x"},
 		"no message":          {"commit_message": nil},
 		"blank message":       {"commit_message": " \n"},
-		"NUL in message":      {"commit_message": "a\x00b"},
 		"no author":           {"author": nil},
 		"no name":             author(meta{"email": "e"}),
 		"blank email":         author(meta{"name": "a", "email": " "}),

@@ -181,7 +181,7 @@ func exchangeOf(ctx echo.Context) *exchange { return ctx.Response().Writer.(*exc
 // ServeHTTP answers r: git's remotes by their suffix, all else by the list of
 // routes. There are no redirects.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := s.newExchange(w, r)
+	x, r := s.newExchange(w, r)
 	s.Metrics.begin()
 	defer s.end(x, r)
 	path := "/" + strings.TrimLeft(r.URL.EscapedPath(), "/")
