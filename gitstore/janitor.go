@@ -14,9 +14,21 @@ import (
 // other processes may be at work in it. It is longer than the longest request.
 const sharedGrace = 6 * time.Hour
 
-// tidy removes what writes left behind that never came to their end, when a repo
-// is opened for the first time in this process. Where no other process shares the
-// data folder nothing can be under way then.
+// tidyOnce tidies a repo when it is opened for the first time in this process:
+// later a write may be under way in it.
+func (r *Repo) tidyOnce(ctx context.Context) error {
+	if _, done := r.store.tidied.Load(r.id); done {
+		return nil
+	}
+	if err := r.tidy(ctx); err != nil {
+		return err
+	}
+	r.store.tidied.Store(r.id, struct{}{})
+	return nil
+}
+
+// tidy removes what writes left behind that never came to their end. Where no other
+// process shares the data folder nothing can be under way.
 func (r *Repo) tidy(ctx context.Context) error {
 	if r.store.shared {
 		_, err := r.dir.Sweep(sharedGrace)

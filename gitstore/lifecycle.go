@@ -212,6 +212,7 @@ func (s *Store) remove(ctx context.Context, id string) error {
 	r := s.repos[id]
 	delete(s.repos, id)
 	s.mu.Unlock()
+	s.tidied.Delete(id)
 	if r != nil {
 		r.dir.Close()
 	}

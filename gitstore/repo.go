@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,7 +42,7 @@ type Repo struct {
 	heat heat
 	hots hotPacks
 
-	usedAt atomic.Int64 // unix seconds, for closing what has been idle
+	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle
 }
 
 // repoMeta is a repo's record with the bytes it was read from.
@@ -77,7 +78,7 @@ func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.usedAt.Store(time.Now().Unix())
+	r.usedAt.Store(time.Now().UnixNano())
 	return r, r.refresh(ctx)
 }
 
@@ -105,7 +106,7 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	}
 	r := &Repo{store: s, ledger: s.ledger, id: id, space: ledger.RepoSpace(id), dir: dir}
 	if err = r.loadPacks(ctx); err == nil {
-		err = r.tidy(ctx)
+		err = r.tidyOnce(ctx)
 	}
 	if err == nil {
 		err = r.measureHeat(ctx)
@@ -114,16 +115,37 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 		dir.Close()
 		return nil, err
 	}
+	r.usedAt.Store(time.Now().UnixNano())
+	runtime.AddCleanup(r, func(d *packs.Dir) { d.Close() }, dir)
+	idle, err := s.keep(r)
+	for _, old := range idle {
+		old.hots.drop()
+	}
+	return r, err
+}
+
+// keep shares r with all who ask for it. It gives the repos that are not kept any
+// more since too many are open: those that were not asked for for longest. One that
+// a request still works on stays usable; its files are closed when nothing refers
+// to it any more.
+func (s *Store) keep(r *Repo) (idle []*Repo, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shut {
-		dir.Close()
 		return nil, ErrClosed
 	}
-	r.usedAt.Store(time.Now().Unix())
-	s.repos[id] = r
-	s.closeIdle()
-	return r, nil
+	s.repos[r.id] = r
+	for len(s.repos) > s.limits.OpenRepos {
+		var oldest *Repo
+		for _, o := range s.repos {
+			if oldest == nil || o.usedAt.Load() < oldest.usedAt.Load() {
+				oldest = o
+			}
+		}
+		delete(s.repos, oldest.id)
+		idle = append(idle, oldest)
+	}
+	return idle, nil
 }
 
 func (s *Store) cached(id string) (*Repo, error) {
@@ -133,27 +155,6 @@ func (s *Store) cached(id string) (*Repo, error) {
 		return nil, ErrClosed
 	}
 	return s.repos[id], nil
-}
-
-// idleBeforeClosing keeps repos open that a request may still be working on.
-const idleBeforeClosing = 10 * time.Minute
-
-// closeIdle lets go of the files of repos that were not asked for lately when too
-// many are open. Called with mu held.
-func (s *Store) closeIdle() {
-	for len(s.repos) > s.limits.OpenRepos {
-		var idle *Repo
-		for _, r := range s.repos {
-			if idle == nil || r.usedAt.Load() < idle.usedAt.Load() {
-				idle = r
-			}
-		}
-		if time.Since(time.Unix(idle.usedAt.Load(), 0)) < idleBeforeClosing || idle.heat.settling.Load() {
-			return
-		}
-		delete(s.repos, idle.id)
-		idle.dir.Close()
-	}
 }
 
 // refresh reads the repo's record; another node may have changed it.

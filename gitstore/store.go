@@ -63,6 +63,7 @@ type Store struct {
 	closed chan struct{}
 
 	opening singleflight.Group // by repo id
+	tidied  sync.Map           // ids of repos that were opened once
 
 	mu    sync.Mutex // guards all below
 	shut  bool
