@@ -97,6 +97,10 @@ type step struct {
 // remembered finds the first answer to a batch id.
 func (st *step) remembered() (ledger.Result, bool, error) {
 	slot := slotOf(st.at)
+	st.space.key = appendIDKey(st.space.key[:0], slot, st.space.name, st.batch.ID)
+	if !st.engine.ids.mayHave(slot, st.engine.ids.idHash(st.space.key)) {
+		return ledger.Result{}, false, nil
+	}
 	for _, sl := range [2]uint32{slot, slot - 1} {
 		st.space.key = appendIDKey(st.space.key[:0], sl, st.space.name, st.batch.ID)
 		v, err := get(st.engine.pdb, st.space.key)
@@ -217,6 +221,7 @@ func (st *step) remember(pb *pebble.Batch, r ledger.Result) error {
 		}
 	}
 	st.space.key = appendIDKey(st.space.key[:0], slot, st.space.name, st.batch.ID)
+	st.engine.ids.add(slot, st.engine.ids.idHash(st.space.key))
 	var v [resultBytes]byte
 	putResult(v[:], r.Seq, st.at)
 	return pb.Set(st.space.key, v[:], nil)

@@ -56,7 +56,8 @@ func Open(dir string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("lock folder %s: %w", dir, noSpace(err))
 	}
 	db.lock = lock
-	db.cache = pebble.NewCache(o.CacheBytes)
+	// Pebble takes its memory tables out of the cache's account.
+	db.cache = pebble.NewCache(o.CacheBytes + 2*memTableBytes)
 	if err := db.start(); err != nil {
 		db.cache.Unref()
 		return nil, errors.Join(err, lock.Close())
@@ -72,11 +73,6 @@ func (db *DB) start() error {
 	if err != nil {
 		return noSpace(err)
 	}
-	last, err := e.lastTime()
-	if err != nil {
-		return errors.Join(err, e.close())
-	}
-	db.clock.notBefore(last)
 	db.engine = e
 	db.disk.look()
 	db.keeperDone.Go(db.keep)
@@ -153,28 +149,4 @@ func (db *DB) closeEngine(e *engine) error {
 
 func clockValue(micros int64) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(micros))
-}
-
-// lastTime is the newest time that a batch or an orderly end has left behind.
-func (e *engine) lastTime() (int64, error) {
-	var last int64
-	v, err := get(e.pdb, clockKey)
-	if err != nil {
-		return 0, err
-	}
-	if len(v) == 8 {
-		last = int64(binary.BigEndian.Uint64(v))
-	}
-	it, err := e.pdb.NewIter(&pebble.IterOptions{LowerBound: []byte{metaPrefix}, UpperBound: []byte{metaPrefix + 1}})
-	if err != nil {
-		return 0, fmt.Errorf("read spaces: %w", err)
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		m, err := parseMeta(it.Value())
-		if err != nil {
-			return 0, errors.Join(err, it.Close())
-		}
-		last = max(last, m.at)
-	}
-	return last, it.Close()
 }

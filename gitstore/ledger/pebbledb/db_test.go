@@ -57,6 +57,45 @@ func TestBatchIDsAreSwept(t *testing.T) {
 	}
 }
 
+// The filter of ids may be wrong about a new id, and never about a known one.
+func TestIDFilter(t *testing.T) {
+	f := newIDFilter(7)
+	hash := func(i int) uint64 { return f.idHash(appendIDKey(nil, 0, "s", fmt.Sprint(i))) }
+	const n = 2000
+	for i := range n {
+		f.add(7+uint32(i%2), hash(i)) // the turn to slot 8 comes with the second
+	}
+	wrong := 0
+	for i := range n {
+		if !f.mayHave(8, hash(i)) {
+			t.Fatalf("mayHave of id %d, which was added = false", i)
+		}
+		if f.mayHave(8, hash(n+i)) {
+			wrong++
+		}
+	}
+	if wrong > n/100 {
+		t.Fatalf("%d of %d new ids were taken for known", wrong, n)
+	}
+	f.add(9, hash(n))
+	if !f.mayHave(8, hash(n+1)) {
+		t.Fatal("mayHave for a slot that is over = false, want the disk to be asked")
+	}
+	known := 0
+	for i := range n {
+		if f.mayHave(9, hash(i)) != (i%2 == 1) {
+			known++
+		}
+	}
+	if known > n/100 {
+		t.Fatalf("%d of %d ids are in the wrong slot after a turn", known, n)
+	}
+	f.add(12, hash(0))
+	if f.mayHave(12, hash(1)) {
+		t.Fatal("an id is known after two empty slots, want it forgotten")
+	}
+}
+
 // The clock does not run back over a restart, however the ledger ended.
 func TestClockOverRestarts(t *testing.T) {
 	mem := vfs.NewCrashableMem()

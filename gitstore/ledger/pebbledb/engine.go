@@ -1,6 +1,7 @@
 package pebbledb
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -23,6 +24,7 @@ type engine struct {
 	flights chan *flight
 	syncer  sync.WaitGroup
 
+	ids   *idFilter
 	swept atomic.Uint32 // the newest slot for which old batch ids were dropped
 
 	viewsMu sync.Mutex // guards views
@@ -81,7 +83,44 @@ func openEngine(db *DB, g *guard) (e *engine, err error) {
 	}
 	e.spaces.states = map[ledger.Space]*space{}
 	e.syncer.Go(e.sync)
+	if err := e.restore(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open ledger: %w", err), e.close())
+	}
 	return e, nil
+}
+
+// restore takes up the clock and the batch ids where the ledger has left them.
+func (e *engine) restore() error {
+	last, err := e.lastTime()
+	if err != nil {
+		return err
+	}
+	e.db.clock.notBefore(last)
+	return e.loadIDs(slotOf(e.db.clock.now()))
+}
+
+// lastTime is the newest time that a batch or an orderly end has left behind.
+func (e *engine) lastTime() (int64, error) {
+	var last int64
+	v, err := get(e.pdb, clockKey)
+	if err != nil {
+		return 0, err
+	}
+	if len(v) == 8 {
+		last = int64(binary.BigEndian.Uint64(v))
+	}
+	it, err := e.pdb.NewIter(&pebble.IterOptions{LowerBound: []byte{metaPrefix}, UpperBound: []byte{metaPrefix + 1}})
+	if err != nil {
+		return 0, fmt.Errorf("read spaces: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		m, err := parseMeta(it.Value())
+		if err != nil {
+			return 0, errors.Join(err, it.Close())
+		}
+		last = max(last, m.at)
+	}
+	return last, it.Close()
 }
 
 // sync ends flights one after the other. Pebble syncs its log in order, so one

@@ -56,6 +56,9 @@ func appendSlot(dst []byte, slot uint32) []byte {
 	return binary.BigEndian.AppendUint32(append(dst, idPrefix), slot)
 }
 
+// slotIn reads the slot back from an id's key.
+func slotIn(key []byte) uint32 { return binary.BigEndian.Uint32(key[1:]) }
+
 func appendIDKey(dst []byte, slot uint32, s ledger.Space, id string) []byte {
 	return append(appendSpace(appendSlot(dst, slot), s), id...)
 }

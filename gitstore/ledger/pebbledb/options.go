@@ -87,6 +87,8 @@ func pebbleOptions(g *guard, cache *pebble.Cache, log *slog.Logger) *pebble.Opti
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].BlockSize = 8 << 10
+		o.Levels[i].IndexBlockSize = 256 << 10
 	}
 	return o
 }
