@@ -19,6 +19,7 @@ type door struct {
 	release func()
 	results []RefResult
 
+	begun   bool  // a batch of this update, with the caller's own checks and sets, was applied
 	written bool  // objects and pack went in with an earlier batch of this update
 	failed  error // what the batch with them was answered, if not success
 	seq     uint64
@@ -104,13 +105,14 @@ func (d *door) published(ctx context.Context) error {
 	return nil
 }
 
-// byName gives the verdicts that need nothing but the request: the indexes of
-// those changes that are still open.
+// byName gives the verdicts that need nothing but the request, names and policy.
+// It returns the indexes of those changes that are still open.
 func (d *door) byName() []int {
 	var todo []int
 	seen := map[refpolicy.RefName]bool{}
 	for i := range d.results {
 		res := &d.results[i]
+		res.Kind = kindBefore(res.Change)
 		_, err := refpolicy.ParseRefName(string(res.Ref))
 		switch {
 		case err != nil && !res.New.IsZero():
@@ -118,6 +120,7 @@ func (d *door) byName() []int {
 		case seen[res.Ref]:
 			res.Err = invalidf("multiple updates for ref %s", res.Ref)
 		default:
+			res.Err = d.u.Caller.Policy.Check(res.Ref, res.Kind)
 			todo = append(todo, i)
 		}
 		seen[res.Ref] = true
@@ -184,7 +187,10 @@ func (d *door) refused(check *ledger.CheckError, p *prepared) error {
 
 // applied does what follows a durable batch.
 func (d *door) applied(p *prepared, res ledger.Result) {
-	d.seq, d.at = res.Seq, res.At
+	d.begun = true
+	if p.batch.Log != nil {
+		d.seq, d.at = res.Seq, res.At
+	}
 	if !p.carries {
 		return
 	}
@@ -222,12 +228,13 @@ type state struct {
 	clash map[int]*NameClashError
 }
 
-func (d *door) read(ctx context.Context, todo []int) (*state, error) {
+// read reads the state through a view that open gives.
+func (d *door) read(ctx context.Context, todo []int, open openView) (*state, error) {
 	now, err := d.r.ledger.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}
-	v, err := d.r.ledger.Peek(ctx, d.r.space)
+	v, err := open(ctx, d.r.space)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}

@@ -91,10 +91,13 @@ func (e *RefMovedError) Error() string {
 // folder of the other, as refs/heads/a and refs/heads/a/b.
 type NameClashError struct {
 	Ref      refpolicy.RefName
-	Existing refpolicy.RefName
+	Existing refpolicy.RefName // "" if the caller may not know it
 }
 
 func (e *NameClashError) Error() string {
+	if e.Existing == "" {
+		return fmt.Sprintf("cannot lock ref %s: the name is taken; cannot create", e.Ref)
+	}
 	return fmt.Sprintf("cannot lock ref %s: %s exists; cannot create", e.Ref, e.Existing)
 }
 

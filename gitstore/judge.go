@@ -9,13 +9,13 @@ import (
 )
 
 // judge asks one question of each open change; a refusal becomes its verdict.
-func (d *door) judge(todo []int, question func(place int, res *RefResult) error) error {
-	for n, i := range todo {
+func (d *door) judge(todo []int, question func(*RefResult) error) error {
+	for _, i := range todo {
 		res := &d.results[i]
 		if res.Err != nil {
 			continue
 		}
-		err := question(n, res)
+		err := question(res)
 		if err != nil && !isVerdict(err) {
 			return err
 		}
@@ -40,14 +40,10 @@ func isVerdict(err error) bool {
 	return false
 }
 
-// judgeRef asks what the ref and its record tell: policy, expected value, clashes,
-// git's own rule for the default branch. Nothing is asked of objects before they
+// judgeRef asks what the ref's record tells: expected value, clashes, git's own
+// rule for the default branch. Nothing is asked of objects before they
 // are proved readable: the answer would tell of what does not exist for the caller.
 func (d *door) judgeRef(st *state, n int, res *RefResult) error {
-	res.Kind = kindBefore(res.Change)
-	if err := d.u.Caller.Policy.Check(res.Ref, res.Kind); err != nil {
-		return err
-	}
 	if rec := st.recs[n]; rec.oid != res.Old {
 		return &RefMovedError{Ref: res.Ref, Expected: res.Old, Present: rec.oid, Writer: rec.writer, At: rec.updated}
 	}
@@ -103,7 +99,8 @@ func (d *door) checkTip(ctx context.Context, res *RefResult) error {
 	if typ != CommitObject && (res.Ref.IsBranch() || res.Ref.IsEphemeralBranch()) {
 		return invalidf("cannot update ref %s: trying to write non-commit object to branch", res.Ref)
 	}
-	return nil
+	_, _, err = d.g.peel(ctx, res.New)
+	return orUnreachable(err)
 }
 
 // checkForward finds out whether an update is a rewind and asks again if it is.

@@ -14,6 +14,17 @@ func (p *proof) settleNeeds(ctx context.Context) error {
 	if len(p.need) == 0 {
 		return nil
 	}
+	if !p.c.Policy.RestrictsReads() { // it may be told at once what does not exist
+		for oid := range p.need {
+			ok, err := p.r.exists(ctx, oid)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return ErrUnreachable
+			}
+		}
+	}
 	s := &search{p: p, seen: map[refpolicy.OID]bool{}}
 	for _, q := range p.parents {
 		if err := s.commitTree(ctx, q); err != nil || len(p.need) == 0 {
@@ -35,8 +46,9 @@ func (p *proof) settleNeeds(ctx context.Context) error {
 
 // search walks stored trees and takes what it meets off the proof's needs.
 type search struct {
-	p    *proof
-	seen map[refpolicy.OID]bool
+	p     *proof
+	seen  map[refpolicy.OID]bool
+	depth int // of the tree being walked
 }
 
 func (s *search) found(oid refpolicy.OID, t ObjectType) {
@@ -107,10 +119,14 @@ func (s *search) commitTree(ctx context.Context, oid refpolicy.OID) error {
 }
 
 func (s *search) tree(ctx context.Context, oid refpolicy.OID) error {
-	if s.seen[oid] || len(s.p.need) == 0 {
+	// Each push may set up to maxTreeDepth folders on top of a stored tree, again and
+	// again, so what lies deeper is not looked for.
+	if s.seen[oid] || len(s.p.need) == 0 || s.depth > 2*maxTreeDepth {
 		return nil
 	}
 	s.seen[oid] = true
+	s.depth++
+	defer func() { s.depth-- }()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -13,11 +13,7 @@ import (
 // prepare reads the present state, gives verdicts, and makes the batch of the
 // changes that are left.
 func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
-	st, err := d.read(ctx, todo)
-	if err != nil {
-		return nil, err
-	}
-	err = d.judge(todo, func(n int, res *RefResult) error { return d.judgeRef(st, n, res) })
+	st, err := d.judged(ctx, todo)
 	if err != nil {
 		return nil, err
 	}
@@ -25,14 +21,12 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 	if p.todo, err = d.proved(ctx, d.openOf(todo)); err != nil {
 		return nil, err
 	}
-	err = d.judge(p.todo, func(_ int, res *RefResult) error { return d.judgeTip(ctx, res) })
+	err = d.judge(p.todo, func(res *RefResult) error { return d.judgeTip(ctx, res) })
 	if err != nil {
 		return nil, err
 	}
 	p.todo = d.openOf(p.todo)
-	if err := d.guarded(ctx, p); err != nil {
-		return nil, err
-	}
+	d.guarded(ctx, p, st.info)
 	if len(p.todo) == 0 {
 		return p, nil
 	}
@@ -41,6 +35,30 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 		place[i] = n
 	}
 	return p, d.fill(ctx, p, st, place)
+}
+
+// openView opens a view of a space: Ledger.Peek or Ledger.Read.
+type openView func(context.Context, ledger.Space) (ledger.View, error)
+
+// judged reads the present state and lets it judge the changes. What would be
+// refused by something that is not durable yet is judged again by what is: nobody
+// is told of a change that a failing disk could still take back.
+func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
+	for _, open := range []openView{d.r.ledger.Peek, d.r.ledger.Read} {
+		if st, err = d.read(ctx, todo, open); err != nil {
+			return nil, err
+		}
+		refused := false
+		for n, i := range todo {
+			res := &d.results[i]
+			res.Err = d.judgeRef(st, n, res)
+			refused = refused || res.Err != nil
+		}
+		if !refused {
+			break
+		}
+	}
+	return st, nil
 }
 
 // proved takes out the changes whose objects refer to what the caller may not read.
@@ -85,29 +103,44 @@ func refutes(err error) bool {
 	return errors.Is(err, ErrUnreachable) || errors.Is(err, ErrBadObject)
 }
 
-// guarded asks the guard and takes its conditions into the batch.
-func (d *door) guarded(ctx context.Context, p *prepared) error {
-	checks, sets := d.u.Checks, d.u.Sets
-	if g := d.r.store.guard; g != nil && len(p.todo) > 0 {
-		changes := make([]Change, len(p.todo))
-		for n, i := range p.todo {
-			changes[n] = d.results[i].Change
+// guarded asks the guard and takes its conditions, and those of the caller, into
+// the batch. Of changes that are not atomic only those are refused that the guard
+// refuses alone as well.
+func (d *door) guarded(ctx context.Context, p *prepared, repo RepoInfo) {
+	gc, gs, err := d.askGuard(ctx, repo, p.todo)
+	if err != nil && !d.u.Atomic && len(p.todo) > 1 {
+		for _, i := range p.todo {
+			_, _, d.results[i].Err = d.askGuard(ctx, repo, []int{i})
 		}
-		gc, gs, err := g.Guard(ctx, d.r.Info(), changes, d.u.Caller.Actor)
-		if err != nil {
-			for _, i := range p.todo {
-				d.results[i].Err = err
-			}
-			p.todo = nil
-			return nil
-		}
-		checks, sets = append(checks[:len(checks):len(checks)], gc...), append(sets[:len(sets):len(sets)], gs...)
+		p.todo = d.openOf(p.todo)
+		gc, gs, err = d.askGuard(ctx, repo, p.todo)
 	}
-	for _, c := range checks {
+	if err != nil {
+		for _, i := range p.todo {
+			d.results[i].Err = err
+		}
+		p.todo = nil
+		return
+	}
+	if !d.begun {
+		gc, gs = append(gc[:len(gc):len(gc)], d.u.Checks...), append(gs[:len(gs):len(gs)], d.u.Sets...)
+	}
+	for _, c := range gc {
 		p.foreign[c.Key] = true
 	}
-	p.batch.Checks, p.batch.Sets = checks[:len(checks):len(checks)], sets[:len(sets):len(sets)]
-	return nil
+	p.batch.Checks, p.batch.Sets = gc[:len(gc):len(gc)], gs[:len(gs):len(gs)]
+}
+
+func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int) ([]ledger.Check, []ledger.Set, error) {
+	g := d.r.store.guard
+	if g == nil || len(todo) == 0 {
+		return nil, nil, nil
+	}
+	changes := make([]Change, len(todo))
+	for n, i := range todo {
+		changes[n] = d.results[i].Change
+	}
+	return g.Guard(ctx, repo, changes, d.u.Caller.Actor)
 }
 
 // fill makes the batch: refs with the indexes over them, objects, pack, log entry.

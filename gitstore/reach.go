@@ -116,8 +116,15 @@ type proof struct {
 	seen map[refpolicy.OID]bool // new commits, trees and tags that were looked into
 	// need holds what is still to be shown, with the kind it must be; 0 is any.
 	need    map[refpolicy.OID]ObjectType
-	parents []refpolicy.OID // stored commits that new ones build on: proved readable
-	depth   int             // of the tree being walked
+	known   map[refpolicy.OID]ObjectType // stored objects that were proved readable
+	parents []refpolicy.OID              // the commits among them
+	depth   int                          // of the tree being walked
+}
+
+// link is an object that a tip, tag or commit names, and as what; 0 is any kind.
+type link struct {
+	oid refpolicy.OID
+	as  ObjectType
 }
 
 // maxTreeDepth bounds how deep folders may nest, as git's core.maxTreeDepth does.
@@ -128,7 +135,10 @@ const maxTreeDepth = 2048
 func (r *Repo) prove(ctx context.Context, c Caller, fresh freshObjects, tips, bases []refpolicy.OID) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.store.limits.ProofTimeout, ErrProofTimeout)
 	defer cancel()
-	p := &proof{r: r, c: c, g: graph{r, fresh}, seen: map[refpolicy.OID]bool{}, need: map[refpolicy.OID]ObjectType{}}
+	p := &proof{
+		r: r, c: c, g: graph{r, fresh}, seen: map[refpolicy.OID]bool{},
+		need: map[refpolicy.OID]ObjectType{}, known: map[refpolicy.OID]ObjectType{},
+	}
 	err := p.run(ctx, tips, bases)
 	if err != nil && errors.Is(context.Cause(ctx), ErrProofTimeout) {
 		return ErrProofTimeout
@@ -157,53 +167,71 @@ func (p *proof) run(ctx context.Context, tips, bases []refpolicy.OID) error {
 // on. It returns the new commits, children before parents.
 func (p *proof) walkTips(ctx context.Context, tips []refpolicy.OID) ([]refpolicy.OID, error) {
 	var order []refpolicy.OID
-	stack := append([]refpolicy.OID(nil), tips...)
+	stack := make([]link, len(tips))
+	for n, oid := range tips {
+		stack[n].oid = oid
+	}
 	for len(stack) > 0 {
-		oid := stack[len(stack)-1]
+		l := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		if p.seen[oid] {
-			continue
-		}
-		p.seen[oid] = true
-		o, ok, err := p.g.fresh.lookup(oid)
+		typ, ok, err := p.g.fresh.typeOf(l.oid)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			if err := p.stored(ctx, oid); err != nil {
+			if err := p.stored(ctx, l); err != nil {
 				return nil, err
 			}
 			continue
 		}
-		next, err := p.linksOf(ctx, oid, o)
+		if l.as != 0 && l.as != typ {
+			return nil, wrongKind(l, typ)
+		}
+		if p.seen[l.oid] {
+			continue
+		}
+		next, err := p.linksOf(ctx, l.oid, typ)
 		if err != nil {
 			return nil, err
 		}
-		if o.typ == CommitObject {
-			order = append(order, oid)
+		if typ == CommitObject {
+			order = append(order, l.oid)
 		}
 		stack = append(stack, next...)
 	}
 	return topological(order, p), nil
 }
 
+func wrongKind(l link, typ ObjectType) error {
+	return fmt.Errorf("%w: %s is a %s where a %s is named", ErrBadObject, l.oid, typ, l.as)
+}
+
 // linksOf is what a new tip, tag or commit leads to besides its trees.
-func (p *proof) linksOf(ctx context.Context, oid refpolicy.OID, o object) ([]refpolicy.OID, error) {
-	switch o.typ {
-	case CommitObject:
-		h, _, err := parseCommitHeader(o.data)
-		return h.parents, err
-	case TagObject:
-		t, err := parseTag(o.data)
-		if err != nil {
-			return nil, err
-		}
-		return []refpolicy.OID{t.object}, nil
+func (p *proof) linksOf(ctx context.Context, oid refpolicy.OID, typ ObjectType) ([]link, error) {
+	switch typ {
 	case TreeObject:
-		delete(p.seen, oid)
 		return nil, p.stepTree(ctx, oid, nil)
+	case BlobObject:
+		return nil, nil
 	}
-	return nil, nil
+	p.seen[oid] = true
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	o, _, err := p.g.fresh.lookup(oid)
+	if err != nil {
+		return nil, err
+	}
+	if typ == TagObject {
+		t, err := parseTag(o.data)
+		return []link{{t.object, t.typ}}, err
+	}
+	h, _, err := parseCommitHeader(o.data)
+	links := make([]link, len(h.parents))
+	for n, q := range h.parents {
+		links[n] = link{q, CommitObject}
+	}
+	return links, err
 }
 
 // topological puts children before parents; order holds each new commit once.
@@ -237,36 +265,48 @@ func topological(order []refpolicy.OID, p *proof) []refpolicy.OID {
 	return out
 }
 
-// stored proves an object of the store that a tip, tag or new commit names.
-func (p *proof) stored(ctx context.Context, oid refpolicy.OID) error {
-	ok, err := p.r.nearReachable(ctx, p.c, oid)
-	if err != nil && !errors.Is(err, ErrObjectNotFound) {
-		return err
-	}
-	if !ok {
-		tips, err := p.r.readableTips(ctx, p.c)
-		if err != nil {
-			return err
-		}
-		typ, _, err := p.r.header(ctx, oid)
-		switch {
-		case errors.Is(err, ErrObjectNotFound):
-			return ErrUnreachable
-		case err != nil:
-			return err
-		case typ != CommitObject:
-			p.need[oid] = typ
-			return nil
-		}
-		if ok, err = p.g.reaches(ctx, tips.commits, oid); err != nil {
+// stored proves an object of the store that a tip, tag or new commit names, or
+// leaves it to settleNeeds. Nothing it does before an object is proved depends on
+// whether and as what the object exists, but the time it takes.
+func (p *proof) stored(ctx context.Context, l link) error {
+	typ, ok := p.known[l.oid]
+	if _, needed := p.need[l.oid]; !ok && !needed {
+		var err error
+		if typ, ok, err = p.near(ctx, l.oid); err != nil {
 			return err
 		}
 	}
-	if !ok {
-		return ErrUnreachable
+	switch {
+	case !ok:
+		return p.require(l.oid, l.as)
+	case l.as != 0 && l.as != typ:
+		return wrongKind(l, typ)
+	case p.known[l.oid] == 0 && typ == CommitObject:
+		p.parents = append(p.parents, l.oid)
 	}
-	p.parents = append(p.parents, oid)
+	p.known[l.oid] = typ
 	return nil
+}
+
+// near proves tips, and commits by history alone.
+func (p *proof) near(ctx context.Context, oid refpolicy.OID) (ObjectType, bool, error) {
+	typ, _, err := p.r.header(ctx, oid)
+	if errors.Is(err, ErrObjectNotFound) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	ok, err := p.r.nearReachable(ctx, p.c, oid)
+	if ok || err != nil || typ != CommitObject {
+		return typ, ok, err
+	}
+	tips, err := p.r.readableTips(ctx, p.c)
+	if err != nil {
+		return 0, false, err
+	}
+	ok, err = p.g.reaches(ctx, tips.commits, oid)
+	return typ, ok, err
 }
 
 // stepCommit walks a new commit's tree in step with its parents' trees.
@@ -277,6 +317,9 @@ func (p *proof) stepCommit(ctx context.Context, oid refpolicy.OID) error {
 	}
 	var beside []refpolicy.OID
 	for _, q := range h.parents {
+		if _, needed := p.need[q]; needed {
+			continue // not proved yet, so nothing may lean on it
+		}
 		ph, err := p.g.commit(ctx, q)
 		if err != nil {
 			return err
@@ -383,9 +426,10 @@ func (p *proof) entriesOf(ctx context.Context, trees []refpolicy.OID) (map[strin
 }
 
 func (p *proof) require(oid refpolicy.OID, t ObjectType) error {
-	if old, ok := p.need[oid]; ok && old != 0 && old != t {
+	old := p.need[oid]
+	if old != 0 && t != 0 && old != t {
 		return fmt.Errorf("%w: %s is named as a %s and as a %s", ErrBadObject, oid, old, t)
 	}
-	p.need[oid] = t
+	p.need[oid] = max(old, t)
 	return nil
 }
