@@ -118,6 +118,7 @@ type workTree struct {
 	t   testing.TB
 	dir string
 	cfg []string // -c settings of every command
+	now int      // seconds since 1970 at which the next commit is made; 0: the true time
 }
 
 func newWorkTree(t testing.TB, cfg ...string) *workTree {
@@ -148,6 +149,10 @@ func (w *workTree) command(args ...string) *exec.Cmd {
 		"HOME=" + filepath.Dir(w.dir), "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",
 		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=C", "GIT_COMMITTER_EMAIL=c@example.org",
 		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=gc.auto", "GIT_CONFIG_VALUE_0=0", "GIT_CONFIG_KEY_1=init.defaultBranch", "GIT_CONFIG_VALUE_1=main",
+	}
+	if w.now > 0 {
+		when := fmt.Sprintf("%d +0000", w.now)
+		cmd.Env = append(cmd.Env, "GIT_AUTHOR_DATE="+when, "GIT_COMMITTER_DATE="+when)
 	}
 	return cmd
 }
@@ -199,7 +204,10 @@ func (w *workTree) commit(path, content string) string {
 	w.t.Helper()
 	w.write(path, content)
 	w.git("add", "-A")
-	w.git("commit", "-q", "-m", "change "+path)
+	w.git("commit", "-q", "--allow-empty", "-m", "change "+path)
+	if w.now > 0 {
+		w.now += 3600
+	}
 	return w.git("rev-parse", "HEAD")
 }
 

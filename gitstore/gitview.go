@@ -22,25 +22,34 @@ type gitView struct {
 // git looks a client's word up by several rules, and would meet other refs.
 const notPrefix = "refs/deepen-not/"
 
-// newView makes a view for a request. It gives the names in depth.DeepenNot those
+// wantPrefix is where a view keeps what is wanted when the client deepens relative
+// to what it has: git looks only below refs for the client's shallow commits.
+const wantPrefix = "refs/wants/"
+
+// newView makes a view for a request. It gives the names in f.depth.DeepenNot those
 // of the view. A word there that means no ref or several is a *wire.ProtocolError.
-func (r *Repo) newView(ctx context.Context, c Caller, remote Remote, depth *wire.DepthRequest, tags bool) (*gitView, error) {
+func (r *Repo) newView(ctx context.Context, c Caller, remote Remote, f fetch) (*gitView, error) {
 	var packed bytes.Buffer
 	packed.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
-	if tags || len(depth.DeepenNot) > 0 {
+	if f.tags || len(f.depth.DeepenNot) > 0 {
 		v, err := r.ledger.Read(ctx, r.space)
 		if err != nil {
 			return nil, fmt.Errorf("make view: %w", err)
 		}
 		defer v.Close()
 		s := remoteRefs{r: r, v: v, c: c, remote: remote}
-		if err := s.packNots(ctx, &packed, depth); err != nil {
+		if err := s.packNots(ctx, &packed, f.depth); err != nil {
 			return nil, fmt.Errorf("make view: %w", err)
 		}
-		if tags {
+		if f.tags {
 			if err := s.packTags(ctx, &packed); err != nil {
 				return nil, fmt.Errorf("make view: %w", err)
 			}
+		}
+	}
+	if f.depth.DeepenRelative {
+		for n, oid := range f.wants {
+			packRef(&packed, fmt.Sprintf("%s%06d", wantPrefix, n), oid, refpolicy.ZeroOID)
 		}
 	}
 	return r.store.writeView(packed.Bytes())

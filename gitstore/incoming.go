@@ -3,7 +3,6 @@ package gitstore
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -99,12 +98,4 @@ func (r *Repo) allReadable(ctx context.Context, c Caller, ids map[refpolicy.OID]
 	}
 	_, ok, err := r.firstUnreadable(ctx, c, list)
 	return ok, err
-}
-
-// packCount is the number of entries that the head of a pack names.
-func packCount(head []byte) int {
-	if len(head) < packHeader {
-		return 0
-	}
-	return int(binary.BigEndian.Uint32(head[8:]))
 }

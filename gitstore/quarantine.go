@@ -3,6 +3,7 @@ package gitstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +39,7 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 	if err != nil {
 		return in, fmt.Errorf("take over pushed pack: %w", err)
 	}
-	in, err = r.examine(ctx, c, info, packCount(head), src.n)
+	in, err = r.examine(ctx, c, info, src)
 	if err == nil && in.pack != nil && r.heat.objects.Load() > 0 {
 		// A registered pack may refer to packs alone: what is hot may be lost to them by a crash of the rest.
 		err = r.Settle(ctx)
@@ -56,12 +57,16 @@ type packSource struct {
 	r     io.Reader
 	n     int64
 	limit int64
-	err   error // why reading ended, if not at the end
+	head  []byte // the pack's first packHeader bytes, once they were read
+	err   error  // why reading ended, if not at the end
 }
 
 func (s *packSource) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
 	s.n += int64(n)
+	if missing := packHeader - len(s.head); missing > 0 {
+		s.head = append(s.head, b[:min(n, missing)]...)
+	}
 	if s.n > s.limit {
 		err = &unpackError{fmt.Sprintf("pack is over the limit of %d bytes", s.limit)}
 	}
@@ -69,6 +74,14 @@ func (s *packSource) Read(b []byte) (int, error) {
 		s.err = err
 	}
 	return n, err
+}
+
+// count is the number of entries that the head of the pack names.
+func (s *packSource) count() int {
+	if len(s.head) < packHeader {
+		return 0
+	}
+	return int(binary.BigEndian.Uint32(s.head[8:]))
 }
 
 // indexPack runs git index-pack and gives the name of the pack in the folder.
@@ -148,18 +161,18 @@ func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
 	return incoming{}, &unpackError{packFault("cannot be indexed").Error()}
 }
 
-// examine looks at an adopted pack: the client's count objects stand first in it,
-// then those that git appended to complete a thin pack. size is how much the
-// client sent. A pack that cannot be taken leaves pack nil.
-func (r *Repo) examine(ctx context.Context, c Caller, info packs.Info, count int, size int64) (incoming, error) {
+// examine looks at an adopted pack: what the client sent stands first in it, then
+// what git appended to complete a thin pack. A pack that cannot be taken leaves
+// pack nil.
+func (r *Repo) examine(ctx context.Context, c Caller, info packs.Info, src *packSource) (incoming, error) {
 	p, err := r.dir.Pack(info.Name)
 	if err != nil {
 		return incoming{}, fmt.Errorf("open pushed pack: %w", err)
 	}
 	defer p.Release()
-	sent, appended, end := byOffset(p, count)
-	if end != size-packTrailer {
-		return incoming{}, &unpackError{packFault("%d bytes after its last object", size-packTrailer-end).Error()}
+	sent, appended, end := byOffset(p, src.count())
+	if more := src.n - packTrailer - end; more != 0 {
+		return incoming{}, &unpackError{packFault("%d bytes after its last object", more).Error()}
 	}
 	if err := checkPacked(ctx, p, sent); err != nil {
 		if !errors.Is(err, ErrBadObject) {

@@ -97,7 +97,7 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 			return fmt.Errorf("check haves: %w", err)
 		}
 	}
-	view, err := r.newView(ctx, c, q.Remote, f.depth, f.tags)
+	view, err := r.newView(ctx, c, q.Remote, f)
 	if err != nil {
 		return err
 	}
