@@ -32,8 +32,8 @@ func (w *workshop) httpBackend(ctx context.Context, root string) (address string
 	socket := filepath.Join(dir, "cgi.sock")
 	config := filepath.Join(dir, "nginx.conf")
 	text := strings.NewReplacer(
-		"USER", nginxUser(), "DIR", dir, "ADDRESS", address, "SOCKET", socket,
-		"BACKEND", filepath.Join(backend, "git-http-backend"), "ROOT", root,
+		"@user", nginxUser(), "@dir", dir, "@address", address, "@socket", socket,
+		"@backend", filepath.Join(backend, "git-http-backend"), "@root", root,
 	).Replace(nginxConfig)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return "", err
@@ -57,25 +57,25 @@ func nginxUser() string {
 }
 
 const nginxConfig = `
-USER
+@user
 daemon off;
 worker_processes 2;
-pid DIR/pid;
+pid @dir/pid;
 events { worker_connections 256; }
 http {
   access_log off;
   keepalive_requests 1000000;
   client_max_body_size 0;
-  client_body_temp_path DIR/body; proxy_temp_path DIR/proxy; fastcgi_temp_path DIR/fastcgi; uwsgi_temp_path DIR/uwsgi; scgi_temp_path DIR/scgi;
+  client_body_temp_path @dir/body; proxy_temp_path @dir/proxy; fastcgi_temp_path @dir/fastcgi; uwsgi_temp_path @dir/uwsgi; scgi_temp_path @dir/scgi;
   server {
-    listen ADDRESS;
+    listen @address;
     location / {
-      fastcgi_pass unix:SOCKET;
+      fastcgi_pass unix:@socket;
       fastcgi_buffers 32 64k;
       fastcgi_max_temp_file_size 0;
       fastcgi_read_timeout 600s;
-      fastcgi_param SCRIPT_FILENAME BACKEND;
-      fastcgi_param GIT_PROJECT_ROOT ROOT;
+      fastcgi_param SCRIPT_FILENAME @backend;
+      fastcgi_param GIT_PROJECT_ROOT @root;
       fastcgi_param GIT_HTTP_EXPORT_ALL 1;
       fastcgi_param GIT_CONFIG_NOSYSTEM 1;
       fastcgi_param GIT_CONFIG_GLOBAL /dev/null;
