@@ -3,6 +3,7 @@ package harness
 import (
 	"crypto"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -20,7 +21,9 @@ type Org struct {
 
 // NewOrg makes a key pair in dir with the program's own command.
 func NewOrg(program, dir, name string) (*Org, error) {
-	out, err := exec.Command(program, "keygen", "--org", name, "--out", dir).CombinedOutput()
+	cmd := exec.Command(program, "keygen", "--org", name, "--out", dir)
+	cmd.Env = append(os.Environ(), raceOptions)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("headgate keygen --org %s: %w\n%s", name, err, out)
 	}

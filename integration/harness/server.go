@@ -19,6 +19,10 @@ import (
 
 const startLimit = 60 * time.Second
 
+// raceOptions spares the second that a program with the race detector waits at its
+// end.
+const raceOptions = "GORACE=atexit_sleep_ms=0"
+
 // Options say how a server is started.
 type Options struct {
 	Program string // what Builder built
@@ -85,7 +89,7 @@ func (s *Server) args(listen string) []string {
 
 func (s *Server) start(listen string) error {
 	cmd := exec.Command(s.Program, s.args(listen)...)
-	cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all"), s.Env...)
+	cmd.Env = append(append(os.Environ(), "GOTRACEBACK=all", raceOptions), s.Env...)
 	cmd.Stderr = &s.logs
 	// A test that is itself killed leaves no server behind.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
