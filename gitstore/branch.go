@@ -37,6 +37,9 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 		if err != nil {
 			return Ref{}, err
 		}
+		if res.Refs[0].Err == nil && !old.IsZero() {
+			return r.movedRef(ctx, c, ref)
+		}
 		var moved *RefMovedError
 		switch err := res.Refs[0].Err; {
 		case err == nil:
@@ -45,15 +48,34 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 		case errors.Is(err, ErrUnreachable):
 			return Ref{}, fmt.Errorf("%w: %s", ErrObjectNotFound, base.Commit)
 		case !errors.As(err, &moved):
-			return Ref{}, err
+			return Ref{}, hideClash(c, err)
 		case !b.Force:
 			return Ref{}, fmt.Errorf("%w: %s", ErrRefExists, b.Target)
 		}
 		if old = moved.Present; old == base.Commit {
-			return ref, nil
+			return r.movedRef(ctx, c, ref)
 		}
 	}
 	return Ref{}, &RefMovedError{Ref: b.Target, Present: old}
+}
+
+// movedRef adds to a ref that existed before when it was created and last written.
+// It may be elsewhere again by now, or gone: then it is told as it was.
+func (r *Repo) movedRef(ctx context.Context, c Caller, ref Ref) (Ref, error) {
+	now, err := r.Ref(ctx, c, ref.Name)
+	if errors.Is(err, ErrRefNotFound) || err == nil && now.OID != ref.OID {
+		return ref, nil
+	}
+	return now, err
+}
+
+// hideClash takes the name of a ref that the caller may not read out of an answer.
+func hideClash(c Caller, err error) error {
+	var clash *NameClashError
+	if errors.As(err, &clash) && !c.Policy.CanRead(clash.Existing) {
+		return &NameClashError{Ref: clash.Ref}
+	}
+	return err
 }
 
 // DeleteBranch removes a branch whatever it points at. Errors: ErrRefNotFound,

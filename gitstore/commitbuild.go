@@ -25,14 +25,14 @@ const maxLink = 4095
 // ErrNoChanges, *NameClashError.
 func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 	defer w.spool.close()
-	end, err := w.r.store.begin()
+	ctx, end, err := w.r.store.work(ctx)
 	if err != nil {
 		return CommitResult{}, err
 	}
 	defer end()
 	blobs, err := w.blobs(ctx)
 	if err != nil {
-		return CommitResult{}, err
+		return CommitResult{}, w.r.orGone(err)
 	}
 	var failed error
 	defer func() { blobs.discard(ctx, failed) }()
@@ -43,7 +43,7 @@ func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 		var check *ledger.CheckError
 		again := errors.As(err, &check) || errors.As(err, &moved) && !w.guarded
 		if !again || try == commitTries {
-			return res, err
+			return res, w.r.orGone(hideClash(w.c, err))
 		}
 	}
 }
@@ -189,17 +189,14 @@ func (b *commitBlobs) packed(ctx context.Context) error {
 type start struct {
 	old, parent refpolicy.OID
 	checks      []ledger.Check
+	gen         []byte // prune generation
 	now         time.Time
 }
 
 func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitResult, error) {
-	st, err := w.start(ctx)
+	st, tree, objects, err := w.plan(ctx, blobs)
 	if err != nil {
-		return CommitResult{}, w.published(ctx, err)
-	}
-	tree, objects, err := w.build(ctx, st, blobs)
-	if err != nil {
-		return CommitResult{}, w.published(ctx, err)
+		return CommitResult{}, err
 	}
 	author, committer := w.spec.Author, w.spec.Committer
 	if author.When.IsZero() {
@@ -218,6 +215,7 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		Changes: []Change{{Ref: w.spec.Target, Old: st.old, New: commit.OID, NoForce: true}},
 		Objects: append(append(blobs.objects[:len(blobs.objects):len(blobs.objects)], objects...), commit),
 		Proved:  true,
+		proofIn: st.gen,
 		Checks:  st.checks,
 	}
 	if blobs.pack != nil {
@@ -238,29 +236,41 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 	return CommitResult{Commit: commit.OID, Tree: tree, Old: st.old, PackBytes: size, BlobCount: blobs.count}, nil
 }
 
-// published holds an answer back until what it was read from is durable.
-func (w *CommitWriter) published(ctx context.Context, answer error) error {
-	v, err := w.r.ledger.Read(ctx, w.r.space)
-	if err != nil {
-		return fmt.Errorf("wait for published refs: %w", err)
+// plan finds out where the commit begins and what its tree becomes. What is
+// refused by something that is not durable yet is planned again on what is: nobody
+// is told of a change that a failing disk could still take back.
+func (w *CommitWriter) plan(ctx context.Context, blobs *commitBlobs) (st start, tree refpolicy.OID, objects []NewObject, err error) {
+	for _, open := range []openView{w.r.ledger.Peek, w.r.ledger.Read} {
+		if st, err = w.start(ctx, open); err != nil {
+			continue
+		}
+		if tree, objects, err = w.build(ctx, st, blobs); err == nil {
+			break
+		}
 	}
-	v.Close()
-	return answer
+	return st, tree, objects, err
 }
 
 // start finds parent and guard as rest.md 11.4 has it.
-func (w *CommitWriter) start(ctx context.Context) (start, error) {
+func (w *CommitWriter) start(ctx context.Context, open openView) (start, error) {
 	now, err := w.r.ledger.Now(ctx)
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
 	}
-	v, err := w.r.ledger.Peek(ctx, w.r.space)
+	v, err := open(ctx, w.r.space)
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
 	}
 	defer v.Close()
-	st := start{now: now}
-	target, err := peekRecord(ctx, v, w.spec.Target)
+	got, err := v.GetMany(ctx, genKey, refKey(w.spec.Target))
+	if err != nil {
+		return start{}, fmt.Errorf("read target: %w", err)
+	}
+	if got[0] == nil {
+		return start{}, ErrRepoNotFound
+	}
+	st := start{now: now, gen: got[0]}
+	target, err := recordOf(got[1])
 	if err != nil {
 		return st, err
 	}
@@ -287,7 +297,11 @@ func (w *CommitWriter) start(ctx context.Context) (start, error) {
 }
 
 func (w *CommitWriter) startAtBase(ctx context.Context, v ledger.View, st start) (start, error) {
-	base, err := peekRecord(ctx, v, w.spec.Base)
+	got, err := v.GetMany(ctx, refKey(w.spec.Base))
+	if err != nil {
+		return st, fmt.Errorf("read base: %w", err)
+	}
+	base, err := recordOf(got[0])
 	if err != nil {
 		return st, err
 	}
@@ -308,13 +322,12 @@ func (w *CommitWriter) compare(present refRecord) error {
 	}
 }
 
-// peekRecord reads a ref's record; nil if there is none.
-func peekRecord(ctx context.Context, v ledger.View, name refpolicy.RefName) (*refRecord, error) {
-	got, err := v.GetMany(ctx, refKey(name))
-	if err != nil || got[0] == nil {
-		return nil, err
+// recordOf decodes a ref's record; nil if there is none.
+func recordOf(raw []byte) (*refRecord, error) {
+	if raw == nil {
+		return nil, nil
 	}
-	rec, err := decodeRefRecord(got[0])
+	rec, err := decodeRefRecord(raw)
 	return &rec, err
 }
 

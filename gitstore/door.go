@@ -189,7 +189,7 @@ func (d *door) refused(check *ledger.CheckError, p *prepared) error {
 func (d *door) applied(p *prepared, res ledger.Result) {
 	d.begun = true
 	if p.batch.Log != nil {
-		d.seq, d.at = res.Seq, res.At
+		d.seq, d.at = res.Seq, p.now
 	}
 	if !p.carries {
 		return
@@ -210,6 +210,7 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 type prepared struct {
 	todo     []int // the changes in it
 	batch    ledger.Batch
+	now      time.Time       // what the records in it say
 	foreign  map[string]bool // keys of checks that are the caller's or the guard's
 	carries  bool            // the update's objects and pack are in it
 	hotBytes int

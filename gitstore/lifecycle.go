@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -88,8 +89,12 @@ func (s *Store) CreateRepo(ctx context.Context, c Caller, org, name, defaultBran
 		return RepoInfo{}, err
 	}
 	if err := s.create(ctx, rec); err != nil {
-		if rerr := s.remove(ctx, rec.ID); rerr != nil {
-			s.log.Warn("remove half-made repo", "repo", rec.ID, "err", rerr)
+		// Its batches may have been applied all the same, or may be later: what is not
+		// known to be refused is left to whoever finishes intents.
+		if errors.Is(err, ErrRepoExists) {
+			if rerr := s.remove(ctx, rec.ID); rerr != nil {
+				s.log.Warn("remove half-made repo", "repo", rec.ID, "err", rerr)
+			}
 		}
 		return RepoInfo{}, err
 	}
@@ -134,15 +139,19 @@ func (s *Store) create(ctx context.Context, rec repoRecord) error {
 		return fmt.Errorf("create repo: %w", err)
 	}
 	_, err = s.ledger.Apply(ctx, ledger.Batch{
-		Space:  ledger.OrgSpace(rec.Org),
-		Checks: []ledger.Check{ledger.Absent(nameKey(rec.Name))},
+		Space: ledger.OrgSpace(rec.Org),
+		Checks: []ledger.Check{
+			ledger.Absent(nameKey(rec.Name)),
+			// Later somebody else may have taken away what this repo was to consist of.
+			ledger.Before(rec.CreatedAt.Add(intentPatience / 2)),
+		},
 		Sets: []ledger.Set{
 			{Key: nameKey(rec.Name), Value: []byte(rec.ID)},
 			{Key: recentKey(rec.CreatedAt, rec.ID), Value: raw},
 		},
 	})
 	var check *ledger.CheckError
-	if errors.As(err, &check) {
+	if errors.As(err, &check) && check.Check.Kind == ledger.CheckAbsent {
 		return ErrRepoExists
 	}
 	if err != nil {
@@ -153,14 +162,31 @@ func (s *Store) create(ctx context.Context, rec repoRecord) error {
 
 // makeParents makes the folder between the repos folder and a repo's own.
 func makeParents(fs packs.FS, dir, repos string) error {
-	if fs == nil {
-		fs = packs.OS{}
-	}
-	parent := dir[:strings.LastIndexByte(dir, os.PathSeparator)]
-	if err := fs.Mkdir(parent); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := fs.Mkdir(filepath.Dir(dir)); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
 	return fs.SyncDir(repos)
+}
+
+// makeDurable makes a folder with its parents, each of which keeps its name
+// through a power cut.
+func makeDurable(fs packs.FS, dir string) error {
+	parent := filepath.Dir(dir)
+	err := fs.Mkdir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		if err := makeDurable(packs.OS{}, parent); err != nil {
+			return err
+		}
+		err = fs.Mkdir(dir)
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	serr := fs.SyncDir(parent)
+	if err != nil && errors.Is(serr, os.ErrPermission) {
+		return nil // an operator made it where we may not look
+	}
+	return serr
 }
 
 // DeleteRepo removes a repo; from its answer on the name is free and nothing of
@@ -210,12 +236,11 @@ func (s *Store) remove(ctx context.Context, id string) error {
 	}
 	s.mu.Lock()
 	r := s.repos[id]
-	delete(s.repos, id)
 	s.mu.Unlock()
-	s.tidied.Delete(id)
 	if r != nil {
-		r.dir.Close()
+		s.forget(r)
 	}
+	s.tidied.Delete(id)
 	if err := os.RemoveAll(s.repoDir(id)); err != nil {
 		return fmt.Errorf("remove repo folder: %w", err)
 	}
@@ -239,6 +264,23 @@ func (s *Store) dropIntent(ctx context.Context, id string) error {
 		return fmt.Errorf("drop intent: %w", err)
 	}
 	return nil
+}
+
+// sweepIntents finishes intents again and again where several processes share the
+// data folder, since one that dies may not be the next to start.
+func (s *Store) sweepIntents(every time.Duration) {
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-t.C:
+		}
+		if err := s.finishIntents(s.life); err != nil && s.life.Err() == nil {
+			s.log.Warn("finish what a crash left", "err", err)
+		}
+	}
 }
 
 // finishIntents removes what a crash left of repos half made or half deleted. A

@@ -17,7 +17,7 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{foreign: map[string]bool{}}
+	p := &prepared{foreign: map[string]bool{}, now: st.now}
 	if p.todo, err = d.proved(ctx, d.openOf(todo)); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,11 @@ func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int) ([]ledge
 func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]int) error {
 	b := &p.batch
 	b.Space = d.r.space
-	b.Checks = append(b.Checks, ledger.Equal(genKey, st.gen))
+	gen := st.gen
+	if d.u.proofIn != nil {
+		gen, p.foreign[genKey] = d.u.proofIn, true
+	}
+	b.Checks = append(b.Checks, ledger.Equal(genKey, gen))
 	entry := LogEntry{Type: "ref.updated", Actor: d.u.Caller.Actor}
 	checkedMeta := false
 	for _, i := range p.todo {

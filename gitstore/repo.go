@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 	"strings"
 	"sync"
@@ -43,6 +44,16 @@ type Repo struct {
 	hots hotPacks
 
 	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle
+	gone   atomic.Bool  // deleted by this process
+}
+
+// orGone says that the repo is not there instead of what went wrong because its
+// files and records were being removed.
+func (r *Repo) orGone(err error) error {
+	if err != nil && r.gone.Load() {
+		return ErrRepoNotFound
+	}
+	return err
 }
 
 // repoMeta is a repo's record with the bytes it was read from.
@@ -79,7 +90,26 @@ func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
 		return nil, err
 	}
 	r.usedAt.Store(time.Now().UnixNano())
-	return r, r.refresh(ctx)
+	if err := r.refresh(ctx); err != nil {
+		if errors.Is(err, ErrRepoNotFound) {
+			s.forget(r)
+		}
+		return nil, err
+	}
+	return r, nil
+}
+
+// forget lets go of a repo that has been deleted. What still works on it is told so.
+func (s *Store) forget(r *Repo) {
+	r.gone.Store(true)
+	s.mu.Lock()
+	if s.repos[r.id] == r {
+		delete(s.repos, r.id)
+	}
+	s.mu.Unlock()
+	s.tidied.Delete(r.id)
+	r.hots.drop()
+	r.dir.Close()
 }
 
 // opened gives the shared Repo of an id, opening its folder at the first call.
@@ -101,6 +131,9 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 		return r, err
 	}
 	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases})
+	if errors.Is(err, fs.ErrNotExist) && s.dropped(ctx, id) {
+		return nil, ErrRepoNotFound // deleted since its name was read
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open repo: %w", err)
 	}
@@ -157,22 +190,42 @@ func (s *Store) cached(id string) (*Repo, error) {
 	return s.repos[id], nil
 }
 
-// refresh reads the repo's record; another node may have changed it.
-func (r *Repo) refresh(ctx context.Context) error {
-	v, err := r.ledger.Read(ctx, r.space)
+// dropped reports whether the space of a repo has been dropped.
+func (s *Store) dropped(ctx context.Context, id string) bool {
+	raw, err := readKey(ctx, s.ledger.Read, ledger.RepoSpace(id), metaKey)
+	return err == nil && raw == nil
+}
+
+// readKey reads one key through a view that open gives; nil if it is absent.
+func readKey(ctx context.Context, open openView, space ledger.Space, key string) ([]byte, error) {
+	v, err := open(ctx, space)
 	if err != nil {
-		return fmt.Errorf("read repo record: %w", err)
+		return nil, err
 	}
 	defer v.Close()
-	raw, err := v.Get(ctx, metaKey)
-	if errors.Is(err, ledger.ErrNotFound) {
-		return ErrRepoNotFound // being deleted
+	got, err := v.GetMany(ctx, key)
+	if err != nil {
+		return nil, err
 	}
+	return got[0], nil
+}
+
+// refresh reads the repo's record; another node may have changed it. A record that
+// is the one known already was published when it became known: to see that, nobody
+// waits for the commits that are being synced.
+func (r *Repo) refresh(ctx context.Context) error {
+	if m := r.meta.Load(); m != nil {
+		raw, err := readKey(ctx, r.ledger.Peek, r.space, metaKey)
+		if err == nil && bytes.Equal(m.raw, raw) {
+			return nil
+		}
+	}
+	raw, err := readKey(ctx, r.ledger.Read, r.space, metaKey)
 	if err != nil {
 		return fmt.Errorf("read repo record: %w", err)
 	}
-	if m := r.meta.Load(); m != nil && bytes.Equal(m.raw, raw) {
-		return nil
+	if raw == nil {
+		return ErrRepoNotFound // being deleted
 	}
 	rec, err := decodeRepoRecord(raw)
 	if err != nil {

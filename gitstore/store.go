@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -59,7 +58,7 @@ type Store struct {
 
 	life   context.Context // ends when Close gives up waiting
 	stop   context.CancelFunc
-	work   sync.WaitGroup // background work; begun under mu while not closed
+	works  sync.WaitGroup // what Close waits for; begun under mu while not closed
 	closed chan struct{}
 
 	opening singleflight.Group // by repo id
@@ -88,7 +87,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.cache = newLRU[objectID, object](s.limits.CacheBytes)
 	s.commits = newLRU[objectID, commitHeader](s.limits.CacheBytes / 4)
 	s.life, s.stop = context.WithCancel(context.Background())
-	if err := os.MkdirAll(s.reposDir(), 0o755); err != nil {
+	if s.fs == nil {
+		s.fs = packs.OS{}
+	}
+	if err := errors.Join(makeDurable(packs.OS{}, o.Dir), makeDurable(s.fs, s.reposDir())); err != nil {
 		return nil, fmt.Errorf("make repos folder: %w", err)
 	}
 	if s.git == nil {
@@ -107,6 +109,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if err := s.finishIntents(ctx); err != nil {
 		return nil, fmt.Errorf("finish what a crash left: %w", err)
+	}
+	if s.shared {
+		s.works.Go(func() { s.sweepIntents(intentPatience) })
 	}
 	return s, nil
 }
@@ -127,7 +132,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	close(s.closed)
 	done := make(chan struct{})
-	go func() { s.work.Wait(); close(done) }()
+	go func() { s.works.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -154,8 +159,19 @@ func (s *Store) begin() (end func(), err error) {
 	if s.shut {
 		return nil, ErrClosed
 	}
-	s.work.Add(1)
-	return s.work.Done, nil
+	s.works.Add(1)
+	return s.works.Done, nil
+}
+
+// work is begin for a request. Its context also ends when Close gives up waiting.
+func (s *Store) work(ctx context.Context) (context.Context, func(), error) {
+	end, err := s.begin()
+	if err != nil {
+		return ctx, nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.life, func() { cancel(ErrClosed) })
+	return ctx, func() { stop(); cancel(nil); end() }, nil
 }
 
 func (s *Store) reposDir() string { return filepath.Join(s.dir, "repos") }

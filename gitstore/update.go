@@ -39,6 +39,9 @@ type Update struct {
 	// to is new or readable by the caller (the commit API: trees built in step with
 	// the parent's). Otherwise the door proves it.
 	Proved bool
+	// proofIn is the prune generation in which Proved was shown. If another one has
+	// begun the update gets its *ledger.CheckError and must be shown anew.
+	proofIn []byte
 	// Checks and Sets must hold and are written in the same batch. A check that
 	// fails gives its *ledger.CheckError.
 	Checks []ledger.Check
@@ -66,7 +69,7 @@ type RefResult struct {
 // UpdateResult answers an Update, one RefResult for each change in order.
 type UpdateResult struct {
 	Seq  uint64    // number of the (last) log entry; 0 when nothing was applied
-	At   time.Time // the ledger's time of the change
+	At   time.Time // the time of the change, as the refs' records have it
 	Refs []RefResult
 }
 
@@ -84,7 +87,7 @@ type Guard interface {
 // error is for the update as a whole (the ledger is away, a check of the caller's
 // own failed); verdicts on single refs are in the result, of an atomic update too.
 func (r *Repo) Update(ctx context.Context, u Update) (UpdateResult, error) {
-	end, err := r.store.begin()
+	ctx, end, err := r.store.work(ctx)
 	if err != nil {
 		return UpdateResult{}, err
 	}
@@ -92,13 +95,13 @@ func (r *Repo) Update(ctx context.Context, u Update) (UpdateResult, error) {
 	start := time.Now()
 	d, err := r.newDoor(&u)
 	if err != nil {
-		return UpdateResult{}, err
+		return UpdateResult{}, r.orGone(err)
 	}
 	defer d.close()
 	err = d.run(ctx)
 	r.store.observe("update", time.Since(start))
 	if err != nil {
-		return UpdateResult{}, err
+		return UpdateResult{}, r.orGone(err)
 	}
 	return UpdateResult{Seq: d.seq, At: d.at, Refs: d.results}, nil
 }
