@@ -32,7 +32,7 @@ func RepoSpace(id string) Space { return Space("repo/" + id) }
 type Batch struct {
 	// ID makes the batch repeatable: a batch whose non-empty ID was applied to
 	// this space within BatchIDMemory is answered with the first Result and not
-	// applied again. An engine that re-sends by itself makes an ID where none is given.
+	// applied again; at most MaxKeyBytes. An engine that re-sends by itself makes an ID where none is given.
 	ID    string
 	Space Space
 

@@ -11,6 +11,9 @@ func (b *Batch) Validate() error {
 	if err := b.Space.Validate(); err != nil {
 		return err
 	}
+	if len(b.ID) > MaxKeyBytes {
+		return fmt.Errorf("%w: id of %d bytes, at most %d", ErrInvalidBatch, len(b.ID), MaxKeyBytes)
+	}
 	keys := len(b.Checks) + len(b.Deletes) + len(b.Sets) + len(b.Adds)
 	if keys > MaxBatchKeys {
 		return fmt.Errorf("%w: %d keys, at most %d", ErrTooLarge, keys, MaxBatchKeys)

@@ -23,6 +23,8 @@ func TestValidate(t *testing.T) {
 		"no space":             {Batch{}, ErrInvalidBatch},
 		"longest space":        {Batch{Space: Space(long)}, nil},
 		"long space":           {Batch{Space: Space(long + "k")}, ErrInvalidBatch},
+		"longest id":           {Batch{Space: "s", ID: long}, nil},
+		"long id":              {Batch{Space: "s", ID: long + "k"}, ErrInvalidBatch},
 		"longest key":          {Batch{Space: "s", Sets: set(long, "")}, nil},
 		"long key":             {Batch{Space: "s", Deletes: []string{long + "k"}}, ErrInvalidBatch},
 		"before has no key":    {Batch{Space: "s", Checks: []Check{Before(time.Now())}}, nil},

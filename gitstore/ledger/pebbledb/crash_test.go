@@ -22,7 +22,7 @@ func slowSync(op, name string) error {
 // The power is cut at random moments of a load: everything that anybody was told of
 // until then, by any road, is there when the ledger is opened on what the disk kept.
 func TestG03_PowerCut(t *testing.T) {
-	cuts := 60
+	cuts := 40
 	if testing.Short() {
 		cuts = 15
 	}

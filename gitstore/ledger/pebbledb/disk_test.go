@@ -188,7 +188,7 @@ func TestG06_DiskFailsAndComesBack(t *testing.T) {
 				}
 				return nil
 			})
-			for range 3 {
+			for range 2 {
 				reopens := r.db.reopens.Load()
 				failing := breakOn(tc.op, tc.part, tc.err)
 				broken := make(chan struct{}, 1)

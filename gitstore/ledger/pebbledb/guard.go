@@ -64,7 +64,7 @@ func (g *guard) fail(err error) {
 // fence keeps this opening from ever changing the disk again and waits for the
 // changes under way. An opening that would not close can then do no harm.
 func (g *guard) fence() {
-	g.fail(errFenced)
+	g.failed.CompareAndSwap(nil, &failure{errFenced})
 	g.ops.Lock()
 	defer g.ops.Unlock()
 	if !g.fenced {

@@ -45,9 +45,16 @@ func (f *guardedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
+// maxPreallocate bounds what is set aside for a log at a time: Pebble would take a
+// whole memory table's worth for each of the small first ones.
+const maxPreallocate = 8 << 20
+
 // Preallocate is a hint: without space for it there may still be space for what
 // will really be written.
 func (f *guardedFile) Preallocate(off, length int64) error {
+	if !f.bulk {
+		length = min(length, maxPreallocate)
+	}
 	f.guard.ops.RLock()
 	defer f.guard.ops.RUnlock()
 	if f.guard.fenced || f.guard.failure() != nil {

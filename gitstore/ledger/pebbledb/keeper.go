@@ -10,7 +10,7 @@ func (db *DB) newGuard() *guard { return newGuard(db.opt.FS, db.onFailure, db.on
 
 // onFailure and onNoSpace are called by the guard from Pebble's goroutines.
 func (db *DB) onFailure(err error) {
-	db.opt.Logger.Error("ledger: the disk failed; no batch is applied until it is opened anew", "dir", db.dir, "error", err)
+	db.opt.Logger.Error("ledger: the disk failed; no batch is applied until it is opened anew", "dir", db.dir, "error", err.Error())
 	db.wakeKeeper()
 }
 
@@ -56,7 +56,7 @@ func (db *DB) needsReopen() bool {
 // comes back at its next round.
 func (db *DB) reopen() {
 	if err := db.disk.makeRoom(); err != nil {
-		db.opt.Logger.Warn("ledger: the disk cannot be written yet", "dir", db.dir, "error", err)
+		db.opt.Logger.Warn("ledger: the disk cannot be written yet", "dir", db.dir, "error", err.Error())
 		return
 	}
 	db.mu.Lock()
@@ -68,7 +68,7 @@ func (db *DB) reopen() {
 	}
 	e, err := db.openOrStop()
 	if err != nil {
-		db.opt.Logger.Warn("ledger: opening anew", "dir", db.dir, "error", err)
+		db.opt.Logger.Warn("ledger: opening anew", "dir", db.dir, "error", err.Error())
 		return
 	}
 	db.disk.look()
@@ -76,7 +76,7 @@ func (db *DB) reopen() {
 	if db.closed {
 		db.mu.Unlock()
 		if err := e.close(); err != nil {
-			db.opt.Logger.Warn("ledger: close", "dir", db.dir, "error", err)
+			db.opt.Logger.Warn("ledger: close", "dir", db.dir, "error", err.Error())
 		}
 		return
 	}
@@ -131,7 +131,7 @@ func (db *DB) abandon(e *engine) {
 			}
 		}()
 		if err := e.close(); err != nil {
-			db.opt.Logger.Debug("ledger: close after failure", "dir", db.dir, "error", err)
+			db.opt.Logger.Debug("ledger: close after failure", "dir", db.dir, "error", err.Error())
 		}
 	}()
 	timer := time.NewTimer(abandonAfter)

@@ -79,7 +79,7 @@ func pebbleOptions(g *guard, cache *pebble.Cache, log *slog.Logger) *pebble.Opti
 		L0StopWritesThreshold:       256,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, max(1, runtime.GOMAXPROCS(0)/2) },
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { log.Warn("ledger: background work of Pebble", "error", err) },
+			BackgroundError: func(err error) { log.Warn("ledger: background work of Pebble", "error", err.Error()) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				log.Error("ledger: corrupt data", "info", info.String())
 			},
