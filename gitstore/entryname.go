@@ -3,6 +3,7 @@ package gitstore
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxPath is the longest path of a file, in bytes.
@@ -51,17 +52,22 @@ func isDotGit(name string) bool {
 	return strings.EqualFold(name, ".git") || isHFSDotGit(name) || isNTFSDotGit(name)
 }
 
+// isHFSDotGit drops what HFS+ ignores. As for git, a name ends where it is no UTF-8
+// any more, for which git also takes U+FFFE and U+FFFF.
 func isHFSDotGit(name string) bool {
 	if len(name) < len(".git") {
 		return false
 	}
-	seen := strings.Map(func(r rune) rune {
-		if hfsIgnores(r) {
-			return -1
+	var seen strings.Builder
+	for i, r := range name {
+		if r == utf8.RuneError && !strings.HasPrefix(name[i:], string(utf8.RuneError)) || r == 0xfffe || r == 0xffff {
+			break
 		}
-		return r
-	}, name)
-	return strings.EqualFold(seen, ".git")
+		if !hfsIgnores(r) {
+			seen.WriteRune(r)
+		}
+	}
+	return strings.EqualFold(seen.String(), ".git")
 }
 
 // hfsIgnores tells the code points that HFS+ drops from names.
@@ -75,13 +81,10 @@ func hfsIgnores(r rune) bool {
 // short name of .git.
 func isNTFSDotGit(name string) bool {
 	for part := range strings.SplitSeq(name, `\`) {
-		head, _, stream := strings.Cut(part, ":")
+		head, _, _ := strings.Cut(part, ":")
 		head = strings.TrimRight(head, " .")
 		if strings.EqualFold(head, ".git") || strings.EqualFold(head, "git~1") {
 			return true
-		}
-		if stream {
-			return false
 		}
 	}
 	return false

@@ -163,7 +163,8 @@ func (q *commitQueue) Pop() any {
 func (q *commitQueue) count(oid refpolicy.OID) int { return q.queued[oid] }
 
 // introduced calls visit with every commit that new reaches and none of known
-// does, until visit says stop.
+// does. Where dates are skewed it may also be called with commits that known
+// reaches; what it says of those does not count. An error of visit ends the walk.
 func (g graph) introduced(ctx context.Context, newTip refpolicy.OID, known []refpolicy.OID, visit func(refpolicy.OID) error) error {
 	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
 	if err := w.add(ctx, newTip, paintTip); err != nil {
@@ -186,13 +187,34 @@ func (g graph) introduced(ctx context.Context, newTip refpolicy.OID, known []ref
 			}
 		}
 	}
-	// A commit with a skewed date may have been met before the paint from below known reached it.
 	for _, oid := range order {
 		if w.paint[oid]&paintStale != 0 {
 			continue
 		}
-		if err := visit(oid); err != nil {
+		err := visit(oid)
+		if err == nil {
+			continue
+		}
+		// A commit with a skewed date may have been met before the paint from known
+		// reached it: walk all of it before believing the error.
+		if derr := w.drain(ctx); derr != nil {
+			return derr
+		}
+		if w.paint[oid]&paintStale == 0 {
 			return err
+		}
+	}
+	return nil
+}
+
+// drain walks what is left in the queue to its end.
+func (w *walk) drain(ctx context.Context) error {
+	for w.queue.Len() > 0 {
+		c, flags := w.pop()
+		for _, p := range c.parents {
+			if err := w.add(ctx, p, flags); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

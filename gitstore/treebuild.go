@@ -160,18 +160,25 @@ func (n *treeNode) parentOf(path string, create bool) (dir *treeNode, name strin
 // write makes the tree objects of what changed, children first, and gives the
 // tree's id. Folders that have become empty vanish.
 func (n *treeNode) write(emit func(NewObject)) refpolicy.OID {
-	for name, kid := range n.kids {
-		oid := kid.write(emit)
-		i := n.find(name)
-		if oid == emptyTree {
-			n.entries = slices.Delete(n.entries, i, i+1)
-			continue
-		}
-		n.entries[i].oid = oid
-	}
+	n.writeKids(emit)
 	o := newObject(TreeObject, encodeTree(n.entries))
 	if o.OID != n.before {
 		emit(o)
 	}
 	return o.OID
+}
+
+func (n *treeNode) writeKids(emit func(NewObject)) {
+	for name, kid := range n.kids {
+		i := n.find(name)
+		if kid.writeKids(emit); len(kid.entries) == 0 {
+			n.entries = slices.Delete(n.entries, i, i+1)
+			continue
+		}
+		o := newObject(TreeObject, encodeTree(kid.entries))
+		if o.OID != kid.before {
+			emit(o)
+		}
+		n.entries[i].oid = o.OID
+	}
 }
