@@ -40,7 +40,7 @@ type Limits struct {
 	OpenRepos      int   `toml:"open_repos"`       // repos kept open; 1,000
 
 	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
-	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 64 MiB
+	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 96 MiB
 	LedgerCacheBytes int64 `toml:"ledger_cache_bytes"` // of the embedded ledger; 64 MiB
 }
 
@@ -65,7 +65,7 @@ func defaultLimits() Limits {
 		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 8_000, SettleBytes: 16 * mib,
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
 
-		WatermarkBytes: 256 * mib, ReserveBytes: 64 * mib, LedgerCacheBytes: 64 * mib,
+		WatermarkBytes: 256 * mib, ReserveBytes: 96 * mib, LedgerCacheBytes: 64 * mib,
 	}
 }
 
