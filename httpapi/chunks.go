@@ -72,8 +72,9 @@ func plainChunk(line []byte) (c chunk, ok bool) {
 			break
 		}
 	}
-	ok = s.token('}') && s.token('}') && s.atEnd() && !s.bad
-	return c, ok
+	inner := s.token('}')
+	outer := s.token('}')
+	return c, inner && outer && s.atEnd() && !s.bad
 }
 
 // A scanner walks over plain JSON. After a failure bad is set and every answer is

@@ -15,9 +15,10 @@ import (
 // want to know.
 type exchange struct {
 	http.ResponseWriter
-	conn   *http.ResponseController
-	window time.Duration // of no progress
-	body   *idleBody     // nil without one
+	conn    *http.ResponseController
+	window  time.Duration // of no progress
+	body    *idleBody     // nil without one
+	streams bool          // HTTP/2: the connection is not this exchange's own
 
 	id      string
 	start   time.Time
@@ -52,6 +53,7 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) (*exchange,
 		ResponseWriter: w,
 		conn:           http.NewResponseController(w),
 		window:         s.Limits.IdleTimeout,
+		streams:        r.ProtoMajor > 1,
 		id:             requestPrefix + strconv.FormatUint(requestSerial.Add(1), 36),
 		start:          time.Now(),
 		method:         r.Method,
@@ -171,9 +173,11 @@ func (x *exchange) streamBoth() {
 }
 
 // drain reads the rest of the body away, up to limit bytes, so that a client that
-// looks at the answer only after sending everything gets to see it.
+// looks at the answer only after sending everything gets to see it. HTTP/2 ends an
+// answer only with the handler, and its clients listen while they send: there it
+// would make both sides wait.
 func (x *exchange) drain(limit int64) {
-	if x.body == nil || x.body.ended {
+	if x.body == nil || x.body.ended || x.streams {
 		return
 	}
 	_ = x.conn.Flush()
