@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -26,14 +27,14 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 	if err := c.Policy.Check(b.Target, refpolicy.Create); err != nil {
 		return Ref{}, err
 	}
-	base, err := r.Resolve(ctx, c, b.Base, b.BaseEphemeral)
+	base, err := r.branchBase(ctx, c, b)
 	if err != nil {
 		return Ref{}, err
 	}
-	ref := Ref{Name: b.Target, OID: base.Commit, Writer: c.Actor.Subject}
+	ref := Ref{Name: b.Target, OID: base, Writer: c.Actor.Subject}
 	var old refpolicy.OID
 	for range branchTries {
-		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: b.Target, Old: old, New: base.Commit}}})
+		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: b.Target, Old: old, New: base}}})
 		if err != nil {
 			return Ref{}, err
 		}
@@ -46,17 +47,41 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 			ref.CreatedAt, ref.UpdatedAt = res.At, res.At
 			return ref, nil
 		case errors.Is(err, ErrUnreachable):
-			return Ref{}, fmt.Errorf("%w: %s", ErrObjectNotFound, base.Commit)
+			return Ref{}, fmt.Errorf("%w: %s", ErrObjectNotFound, base)
 		case !errors.As(err, &moved):
 			return Ref{}, hideClash(c, err)
 		case !b.Force:
 			return Ref{}, fmt.Errorf("%w: %s", ErrRefExists, b.Target)
 		}
-		if old = moved.Present; old == base.Commit {
+		if old = moved.Present; old == base {
 			return r.movedRef(ctx, c, ref)
 		}
 	}
 	return Ref{}, &RefMovedError{Ref: b.Target, Present: old}
+}
+
+// branchBase finds where a new branch starts. A branch by its plain name is read as
+// it stands, synced or not: the batch that makes the new one follows in the same
+// log, and a refusal is told only when what it was read from is durable.
+func (r *Repo) branchBase(ctx context.Context, c Caller, b BranchSpec) (refpolicy.OID, error) {
+	name, err := refpolicy.StrictBranch(b.Base)
+	if b.BaseEphemeral {
+		name, err = refpolicy.StrictEphemeralBranch(b.Base)
+	}
+	_, notOID := refpolicy.ParseOID(strings.ToLower(b.Base))
+	special := b.Base == "HEAD" || notOID == nil
+	if err == nil && !special && c.Policy.CanRead(name) {
+		raw, err := readKey(ctx, r.ledger.Peek, r.space, refKey(name))
+		if err != nil {
+			return refpolicy.OID{}, fmt.Errorf("read base %s: %w", name, err)
+		}
+		if raw != nil {
+			rec, err := decodeRefRecord(raw)
+			return rec.oid, err
+		}
+	}
+	base, err := r.Resolve(ctx, c, b.Base, b.BaseEphemeral)
+	return base.Commit, err
 }
 
 // movedRef adds to a ref that existed before when it was created and last written.

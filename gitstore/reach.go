@@ -35,8 +35,9 @@ func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID
 	}
 	defer v.Close()
 	prefix := tipPrefix(commit)
-	for start := prefix; ; {
-		page, err := v.Scan(ctx, prefix, start, 100)
+	// Mostly the first ref decides; only a token that may not read it looks at more.
+	for start, most := prefix, 1; ; most = 100 {
+		page, err := v.Scan(ctx, prefix, start, most)
 		if err != nil {
 			return false, err
 		}
@@ -45,7 +46,7 @@ func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID
 				return true, nil
 			}
 		}
-		if len(page) < 100 {
+		if len(page) < most {
 			break
 		}
 		start = page[len(page)-1].Key + "\x00"
