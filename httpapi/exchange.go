@@ -60,7 +60,7 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) (*exchange,
 		route:          unmatched,
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		x.body = &idleBody{ReadCloser: r.Body, conn: x.conn, window: x.window}
+		x.body = &idleBody{ReadCloser: r.Body, conn: x.conn, window: x.window, left: x.window, streams: x.streams}
 		r = r.WithContext(r.Context())
 		r.Body = x.body
 	}
@@ -105,6 +105,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 	x.progress(len(p))
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
+	x.pause()
 	return n, err
 }
 
@@ -120,6 +121,15 @@ func (x *exchange) progress(n int) {
 	if now := time.Now(); now.Sub(x.armed) > x.window/8 {
 		x.armed = now
 		_ = x.conn.SetWriteDeadline(now.Add(x.window))
+	}
+}
+
+// pause takes the deadline away from an HTTP/2 stream until the next write: there
+// it ends the stream when it passes, also while nothing waits to be written.
+func (x *exchange) pause() {
+	if x.streams && !x.armed.IsZero() {
+		x.armed = time.Time{}
+		_ = x.conn.SetWriteDeadline(time.Time{})
 	}
 }
 
@@ -147,6 +157,7 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 		x.progress(int(step))
 		n, err := to.ReadFrom(&io.LimitedReader{R: src, N: step})
 		total, left, x.bytes = total+n, left-n, x.bytes+n
+		x.pause()
 		if err != nil || n < step {
 			return total, err
 		}
@@ -161,6 +172,7 @@ func (x *exchange) finish() {
 	if x.armed.IsZero() {
 		return
 	}
+	_ = x.conn.SetWriteDeadline(time.Now().Add(x.window))
 	_ = x.conn.Flush()
 	_ = x.conn.SetWriteDeadline(time.Time{})
 }

@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/gitstore"
 )
@@ -110,20 +112,20 @@ type treeEntryBody struct {
 func (s *Server) listFiles(q *request) error {
 	v := q.query()
 	rev, ephemeral := v.text("ref"), v.flag("ephemeral")
-	list := gitstore.ListTree{
-		Path: strings.TrimPrefix(v.text("path"), "/"), After: v.text("cursor"), Recursive: true,
-	}
+	list := gitstore.ListTree{Path: strings.TrimPrefix(v.text("path"), "/"), Recursive: true}
 	if v.text("recursive") != "" {
 		list.Recursive = v.flag("recursive")
 	}
-	if list.After != "" || v.text("limit") != "" {
+	cursor := v.text("cursor")
+	if cursor != "" || v.text("limit") != "" {
 		list.Limit = v.limit(filesDefault, filesMost)
-	}
-	if v.err == nil && badPathCursor(list.After) {
-		v.err = gitstore.ErrBadCursor
 	}
 	if v.err != nil {
 		return v.err
+	}
+	var err error
+	if list.After, err = pathOfCursor(cursor); err != nil {
+		return err
 	}
 	at, err := q.repo.Resolve(q.ctx(), q.caller(), rev, ephemeral)
 	if err != nil {
@@ -136,9 +138,27 @@ func (s *Server) listFiles(q *request) error {
 	return q.x.json(http.StatusOK, filesBodyOf(entries, at.Echo, more))
 }
 
-// badPathCursor reports whether s is no path that a page could have ended with.
-func badPathCursor(s string) bool {
-	return s != "" && (s[0] == '/' || s[len(s)-1] == '/' || strings.ContainsRune(s, 0) || strings.Contains(s, "//"))
+// cursorOfPath is the path itself, as clients expect. One that JSON cannot carry,
+// since it is not UTF-8, is "/" and its bytes in base64: no path begins so.
+func cursorOfPath(path string) string {
+	if utf8.ValidString(path) {
+		return path
+	}
+	return "/" + base64.RawURLEncoding.EncodeToString([]byte(path))
+}
+
+func pathOfCursor(cursor string) (string, error) {
+	path := cursor
+	if coded, ok := strings.CutPrefix(cursor, "/"); ok {
+		raw, err := base64.RawURLEncoding.DecodeString(coded)
+		if path = string(raw); err != nil || utf8.ValidString(path) {
+			return "", gitstore.ErrBadCursor
+		}
+	}
+	if strings.HasSuffix(path, "/") || strings.ContainsRune(path, 0) || strings.Contains(path, "//") {
+		return "", gitstore.ErrBadCursor
+	}
+	return path, nil
 }
 
 type filesBody struct {
@@ -157,7 +177,7 @@ func filesBodyOf(entries []gitstore.TreeEntry, ref string, more bool) filesBody 
 		}
 	}
 	if more && len(entries) > 0 {
-		body.pageBody = pageOf(entries[len(entries)-1].Path)
+		body.pageBody = pageOf(cursorOfPath(entries[len(entries)-1].Path))
 	}
 	return body
 }

@@ -376,3 +376,45 @@ func TestSignedCommit(t *testing.T) {
 		t.Errorf("signature %q, payload %q", signature, payload)
 	}
 }
+
+// Case 5.3: what a push brought is listed and read, also under names that JSON
+// cannot carry: paging goes past them, and their bytes work as a path.
+func TestCase5_3_OddNames(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	dir := t.TempDir()
+	mustGit(t, dir, "init", "-q", "-b", "main")
+	names := []string{"...x", "a:b", "aux", "con.txt", "trail ", strings.Repeat("n", 250), "\xff", "\xff\xfe/x", "z"}
+	for _, name := range names {
+		if i := strings.LastIndexByte(name, '/'); i > 0 {
+			if err := os.MkdirAll(filepath.Join(dir, name[:i]), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("content of "+name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustGit(t, dir, "add", ".")
+	mustGit(t, dir, "commit", "-q", "-m", "odd names")
+	mustGit(t, dir, "push", "-q", g.remote("r.git", r.write), "HEAD:main")
+	for _, name := range names {
+		if got := r.content("main", name); got != "content of "+name {
+			t.Errorf("%q = %q", name, got)
+		}
+	}
+	seen := 0
+	for cursor, more := "", true; more; {
+		v := r.want(200, ask{path: r.path("/files", "limit", "1", "cursor", cursor), token: r.read}).json(t)
+		if seen += len(v["paths"].([]any)); seen > len(names) {
+			t.Fatalf("paging goes in circles at cursor %q", cursor)
+		}
+		more = v["has_more"].(bool)
+		cursor, _ = v["next_cursor"].(string)
+	}
+	if seen != len(names) {
+		t.Errorf("%d files by pages, want %d", seen, len(names))
+	}
+	r.want(400, ask{path: r.path("/files", "cursor", "/!"), token: r.read})
+	r.want(200, ask{path: r.path("/diff", "ref", "main"), token: r.read}).json(t)
+}

@@ -16,7 +16,8 @@ func (s *Server) health(x *exchange, _ *http.Request) error {
 func (s *Server) ready(x *exchange, r *http.Request) error {
 	x.Header().Set("Cache-Control", "no-store")
 	if err := s.Ready(r.Context()); err != nil {
-		return &requestError{kind: kindNotReady, text: "not ready: " + err.Error()}
+		s.Logger.WarnContext(r.Context(), "not ready", "error", err)
+		return &requestError{kind: kindNotReady, text: "not ready"}
 	}
 	x.plain(http.StatusOK, "ready\n")
 	return nil

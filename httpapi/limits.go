@@ -51,37 +51,35 @@ func orDefault[T comparable](p *T, v T) {
 const minProgress = 256
 
 // An idleBody is a request body that must keep coming: it fails with
-// os.ErrDeadlineExceeded when less than minProgress bytes came within window.
-// There is no limit on the whole.
+// os.ErrDeadlineExceeded when a reader has waited for window without minProgress
+// bytes. Time in which nobody reads does not count, and there is no limit on the
+// whole.
 type idleBody struct {
 	io.ReadCloser
-	conn   *http.ResponseController
-	window time.Duration
-	armed  time.Time // when the deadline was set last; zero: not set
-	got    int       // bytes since then
-	ended  bool      // the body gave an error or io.EOF
+	conn    *http.ResponseController
+	window  time.Duration
+	left    time.Duration // of window, since the last progress
+	got     int           // bytes since then
+	streams bool          // HTTP/2: a deadline that passes ends the stream, read or not
+	ended   bool          // the body gave an error or io.EOF
 }
 
 func (b *idleBody) Read(p []byte) (int, error) {
-	if b.armed.IsZero() {
-		b.arm()
-	} else if b.got >= minProgress && time.Since(b.armed) > b.window/8 {
-		b.arm()
-	}
+	begun := time.Now()
+	_ = b.conn.SetReadDeadline(begun.Add(b.left)) // a writer without deadlines (in tests) has no timeouts
 	n, err := b.ReadCloser.Read(p)
-	b.got += n
-	if err != nil && !b.ended {
-		b.ended = true
-		// The server goes on reading for the next request; a deadline left behind
-		// would end this request's context while it is still at work.
+	if b.got += n; b.got >= minProgress {
+		b.got, b.left = 0, b.window
+	} else {
+		b.left -= time.Since(begun)
+	}
+	// After the body the server listens for the client going away; a deadline left
+	// behind would end this request's context while it is still at work.
+	if b.streams || err != nil && !b.ended {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
+	b.ended = b.ended || err != nil
 	return n, err
-}
-
-func (b *idleBody) arm() {
-	b.armed, b.got = time.Now(), 0
-	_ = b.conn.SetReadDeadline(b.armed.Add(b.window)) // a writer without deadlines (in tests) has no timeouts
 }
 
 // A cappedReader fails with a payload error once more than left bytes were read.
