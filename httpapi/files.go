@@ -86,9 +86,17 @@ func (q *request) sendFile(file *gitstore.File, a fileAnswer) error {
 		}
 	}
 	q.x.WriteHeader(a.status)
+	// What is in memory goes out in one write; files take the way through ReadFrom.
+	if all, ok := content.(io.WriterTo); ok && file.Size <= inOneWrite && a.start+a.length == file.Size {
+		_, err = all.WriteTo(q.x)
+		return err
+	}
 	_, err = io.CopyN(q.x, content, a.length)
 	return err
 }
+
+// inOneWrite is the largest file that may be written from memory as a whole.
+const inOneWrite = 1 << 20
 
 // refuseFile keeps the headers that tell of the file, and says why in JSON.
 func (q *request) refuseFile(file *gitstore.File, status int) error {
