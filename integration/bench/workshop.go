@@ -38,38 +38,43 @@ type workshop struct {
 	stops   []func()
 }
 
-func openWorkshop(ctx context.Context, o options) (w *workshop, err error) {
-	w = &workshop{options: o}
-	if w.dir, err = os.MkdirTemp("", "headgate-bench-run-"); err != nil {
+func openWorkshop(ctx context.Context, o options) (*workshop, error) {
+	w := &workshop{options: o}
+	if err := w.open(ctx); err != nil {
+		w.close()
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
+	return w, nil
+}
+
+func (w *workshop) open(ctx context.Context) (err error) {
+	if w.dir, err = os.MkdirTemp("", "headgate-bench-run-"); err != nil {
+		return err
+	}
 	memory := "/dev/shm"
 	if info, serr := os.Stat(memory); serr != nil || !info.IsDir() {
 		memory = ""
 	}
 	if w.scratch, err = os.MkdirTemp(memory, "headgate-bench-"); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.makeKey(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, program := range []string{"cmd/headgate", "integration/bench/floor"} {
 		build := exec.CommandContext(ctx, "go", "build", "-o", w.dir, "github.com/headgate/headgate/"+program)
 		if out, err := build.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("build %s: %w\n%s", program, err, out)
+			return fmt.Errorf("build %s: %w\n%s", program, err, out)
 		}
 	}
-	return w, nil
+	return nil
 }
 
 func (w *workshop) close() {
 	w.stopAll()
-	os.RemoveAll(w.dir)
+	if w.dir != "" {
+		os.RemoveAll(w.dir)
+	}
 	if w.scratch != "" {
 		os.RemoveAll(w.scratch)
 	}
