@@ -295,6 +295,9 @@ func (d *door) clashes(ctx context.Context, v ledger.View, todo []int, st *state
 			st.clash[n] = &NameClashError{res.Ref, existing}
 			continue
 		}
+		if !res.Old.IsZero() {
+			continue // refused: it expects what is not there
+		}
 		for _, f := range append(folders, string(res.Ref)) {
 			made[f] = res.Ref
 		}
