@@ -24,12 +24,13 @@ type gitServer struct {
 	mu      sync.Mutex // guards callers and errs
 	callers []Caller
 	errs    []error // what the four methods gave
-	active  sync.WaitGroup
+
+	ended chan struct{} // gets a value for each exchange that has ended
 }
 
 func newGitServer(t testing.TB, r *Repo) *gitServer {
 	t.Helper()
-	s := &gitServer{t: t, r: r}
+	s := &gitServer{t: t, r: r, ended: make(chan struct{}, 10_000)}
 	s.http = httptest.NewServer(s)
 	t.Cleanup(s.http.Close)
 	return s
@@ -48,8 +49,7 @@ func (s *gitServer) url(c Caller, remote Remote) string {
 }
 
 func (s *gitServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	s.active.Add(1)
-	defer s.active.Done()
+	defer func() { s.ended <- struct{}{} }()
 	parts := strings.SplitN(strings.TrimPrefix(req.URL.Path, "/"), "/", 3)
 	var n int
 	if _, err := fmt.Sscan(parts[0], &n); err != nil || len(parts) < 3 {

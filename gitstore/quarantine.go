@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/gitstore/gitcmd"
@@ -34,20 +32,17 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 	if err != nil {
 		return r.indexFailed(c, err)
 	}
-	base := filepath.Join(folder, "pack", name)
-	info, err := r.dir.Adopt(ctx, base+".pack", base+".idx")
+	got, err := r.adoptIndexed(ctx, folder, name, src)
 	if err != nil {
 		return in, fmt.Errorf("take over pushed pack: %w", err)
 	}
-	in, err = r.examine(ctx, c, info, src)
+	in, err = r.examine(ctx, c, got, src)
 	if err == nil && in.pack != nil && r.heat.objects.Load() > 0 {
-		// A registered pack may refer to packs alone: what is hot may be lost to them by a crash of the rest.
+		// A registered pack may build on packs alone: what is hot is no file that git sees for good.
 		err = r.Settle(ctx)
 	}
 	if err != nil || in.pack == nil {
-		if rerr := r.dir.Remove(info.Name); rerr != nil {
-			r.store.log.Warn("remove refused pack", "pack", info.Name, "err", rerr)
-		}
+		r.removeIncoming(got.info.Name)
 	}
 	return in, err
 }
@@ -113,7 +108,9 @@ func (r *Repo) indexPack(ctx context.Context, folder string, src *packSource, ta
 	if err := p.Wait(); err != nil {
 		return "", err
 	}
-	hex, ok := strings.CutPrefix(strings.TrimSpace(out.String()), "pack\t")
+	// Behind the line git repeats what it read behind the pack.
+	line, _, _ := strings.Cut(out.String(), "\n")
+	hex, ok := strings.CutPrefix(line, "pack\t")
 	if _, err := refpolicy.ParseOID(hex); !ok || err != nil {
 		return "", fmt.Errorf("index pack: git named no pack")
 	}
@@ -126,19 +123,17 @@ type (
 	justReader struct{ io.Reader }
 )
 
-// faultsOfStream are what index-pack says of a pack before it looks at any base.
+// faultsOfStream are what index-pack says of a pack before it looks at any base. All
+// else that it says may speak of a base.
 var faultsOfStream = []struct{ said, text string }{
-	{"pack is corrupted", "checksum does not match"},
-	{"SHA1 mismatch", "checksum does not match"},
+	{"pack is corrupted (SHA1 mismatch)", "checksum does not match"},
 	{"early EOF", "cut short"},
-	{"inflate", "entry cannot be inflated"},
+	{"inflate returned", "entry cannot be inflated"},
 	{"pack signature mismatch", "no header"},
 	{"pack version", "unsupported version"},
-	{"bad object", "entry of unknown type"},
 	{"unknown object type", "entry of unknown type"},
 	{"offset value overflow", "base of a delta is out of bounds"},
 	{"delta base offset is out of bound", "base of a delta is out of bounds"},
-	{"pack too large", "pack is too large"},
 }
 
 // indexFailed is the answer when git took no pack. What it says of bases is not
@@ -161,74 +156,49 @@ func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
 	return incoming{}, &unpackError{packFault("cannot be indexed").Error()}
 }
 
-// examine looks at an adopted pack: what the client sent stands first in it, then
-// what git appended to complete a thin pack. A pack that cannot be taken leaves
-// pack nil.
-func (r *Repo) examine(ctx context.Context, c Caller, info packs.Info, src *packSource) (incoming, error) {
-	p, err := r.dir.Pack(info.Name)
+// examine looks at an adopted pack. One that cannot be taken leaves pack nil.
+func (r *Repo) examine(ctx context.Context, c Caller, got indexedPack, src *packSource) (incoming, error) {
+	if more := src.n - packTrailer - got.end; more != 0 {
+		return incoming{}, &unpackError{packFault("%d bytes after its last object", more).Error()}
+	}
+	if got.backward && c.Policy.RestrictsReads() {
+		return unproved(), nil
+	}
+	p, err := r.dir.Pack(got.info.Name)
 	if err != nil {
 		return incoming{}, fmt.Errorf("open pushed pack: %w", err)
 	}
 	defer p.Release()
-	sent, appended, end := byOffset(p, src.count())
-	if more := src.n - packTrailer - end; more != 0 {
-		return incoming{}, &unpackError{packFault("%d bytes after its last object", more).Error()}
-	}
-	if err := checkPacked(ctx, p, sent); err != nil {
+	if err := checkPacked(ctx, p, got.sent); err != nil {
 		if !errors.Is(err, ErrBadObject) {
 			return incoming{}, err
 		}
-		return r.badPack(ctx, c, err, oidSet(appended))
+		return r.badPack(ctx, c, err, oidSet(got.appended))
 	}
-	return incoming{pack: &IncomingPack{Info: info, Kind: "pushed", Appended: appended}}, nil
-}
-
-// byOffset splits the objects of a pack in the order of its file; end is where the
-// first count of them end.
-func byOffset(p *packs.Pack, count int) (sent, appended []refpolicy.OID, end int64) {
-	type placed struct {
-		oid refpolicy.OID
-		at  int64
-	}
-	all := make([]placed, 0, p.Count())
-	p.ForEach(func(oid refpolicy.OID, at int64) bool {
-		all = append(all, placed{oid, at})
-		return true
-	})
-	slices.SortFunc(all, func(a, b placed) int { return int(a.at - b.at) })
-	ids := make([]refpolicy.OID, len(all))
-	for i, o := range all {
-		ids[i] = o.oid
-	}
-	count = min(count, len(all))
-	end = p.Size() - packTrailer
-	if count < len(all) {
-		end = all[count].at
-	}
-	return ids[:count], ids[count:], end
+	return incoming{pack: &IncomingPack{Info: got.info, Kind: "pushed", Appended: got.appended}}, nil
 }
 
 // checkPacked holds the objects of a pack, but for blobs, to checkObject.
-func checkPacked(ctx context.Context, p *packs.Pack, ids []refpolicy.OID) error {
-	for _, oid := range ids {
+func checkPacked(ctx context.Context, p *packs.Pack, sent []placed) error {
+	for _, e := range sent {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		t, _, err := p.Header(oid)
+		t, _, err := p.Header(e.oid)
 		if err != nil {
 			return fmt.Errorf("read pushed object: %w", err)
 		}
 		if t == packs.Blob {
 			continue
 		}
-		t, data, err := p.Object(oid, maxWhole)
+		t, data, err := p.Object(e.oid, maxWhole)
 		if errors.Is(err, packs.ErrTooLarge) {
 			err = badObject(ObjectType(t), "over the limit of %d bytes", maxWhole)
 		} else if err == nil {
 			err = checkObject(ObjectType(t), data)
 		}
 		if err != nil {
-			return fmt.Errorf("object %s: %w", oid, err)
+			return fmt.Errorf("object %s: %w", e.oid, err)
 		}
 	}
 	return nil
