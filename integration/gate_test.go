@@ -86,6 +86,12 @@ func onEachEngine(t *testing.T, test func(*testing.T, *gate), changes ...func(*h
 	t.Run("redis", func(t *testing.T) { test(t, start(t, append(changes, onRedis(t))...)) })
 }
 
+// onEachEnginePlain is onEachEngine without the race detector, for much data.
+func onEachEnginePlain(t *testing.T, test func(*testing.T, *gate), changes ...func(*harness.Options)) {
+	t.Run("pebble", func(t *testing.T) { test(t, startPlain(t, changes...)) })
+	t.Run("redis", func(t *testing.T) { test(t, startPlain(t, append(changes, onRedis(t))...)) })
+}
+
 // onRedis gives a server a Redis of the test's own.
 func onRedis(t testing.TB) func(*harness.Options) {
 	t.Helper()
