@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -127,7 +128,7 @@ func decodeHot(v []byte) (hotObject, error) {
 		return hotObject{}, fmt.Errorf("decode hot object: bad generation")
 	}
 	size, m := binary.Uvarint(v[1+n:])
-	if m <= 0 {
+	if m <= 0 || size > math.MaxInt64 {
 		return hotObject{}, fmt.Errorf("decode hot object: bad size")
 	}
 	h.gen, h.size, h.zdata = gen, int64(size), v[1+n+m:]

@@ -47,11 +47,16 @@ type Repo struct {
 	gone   atomic.Bool  // deleted by this process
 }
 
-// orGone says that the repo is not there instead of what went wrong because its
-// files and records were being removed.
+// orGone says that the repo is not there, or the store closed, instead of what went
+// wrong because its files and records were being removed or its time was up.
 func (r *Repo) orGone(err error) error {
-	if err != nil && r.gone.Load() {
+	switch {
+	case err == nil:
+		return nil
+	case r.gone.Load():
 		return ErrRepoNotFound
+	case r.store.life.Err() != nil && errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: %w", ErrClosed, err)
 	}
 	return err
 }

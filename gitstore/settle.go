@@ -19,7 +19,12 @@ import (
 type heat struct {
 	objects, bytes atomic.Int64
 	settling       atomic.Bool
+	pauseUntil     atomic.Int64 // unix nanoseconds; after a failure
 }
+
+// settlePause keeps a repo that cannot be settled, as on a full disk, from copying
+// its hot objects at every commit.
+const settlePause = 5 * time.Second
 
 // measureHeat counts what is hot when a repo is opened.
 func (r *Repo) measureHeat(ctx context.Context) error {
@@ -53,7 +58,7 @@ func (r *Repo) warmed(objects, size int) {
 	n := r.heat.objects.Add(int64(objects))
 	b := r.heat.bytes.Add(int64(size))
 	l := r.store.limits
-	if n < int64(l.SettleObjects) && b < l.SettleBytes {
+	if n < int64(l.SettleObjects) && b < l.SettleBytes || time.Now().UnixNano() < r.heat.pauseUntil.Load() {
 		return
 	}
 	end, err := r.store.begin()
@@ -68,9 +73,12 @@ func (r *Repo) warmed(objects, size int) {
 		defer end()
 		defer r.heat.settling.Store(false)
 		// Settling outlives the request that made it due; Close ends it.
-		if err := r.settle(r.store.life); err != nil && !errors.Is(err, context.Canceled) {
-			r.store.log.Error("settle", "repo", r.id, "err", err)
+		err := r.orGone(r.settle(r.store.life))
+		if err == nil || errors.Is(err, ErrRepoNotFound) || errors.Is(err, ErrClosed) {
+			return
 		}
+		r.heat.pauseUntil.Store(time.Now().Add(settlePause).UnixNano())
+		r.store.log.Error("settle", "repo", r.id, "err", err)
 	}()
 }
 
@@ -81,7 +89,7 @@ func (r *Repo) Settle(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	return r.settleAlone(ctx)
+	return r.orGone(r.settleAlone(ctx))
 }
 
 // settleAlone waits for a settling under way before it does its own.
