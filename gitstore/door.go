@@ -252,11 +252,11 @@ func (d *door) read(ctx context.Context, todo []int, open openView) (*state, err
 	if got[0] == nil || got[1] == nil {
 		return nil, ErrRepoNotFound
 	}
-	meta, err := decodeRepoRecord(got[1])
+	info, err := d.r.infoOf(got[1])
 	if err != nil {
 		return nil, err
 	}
-	st := &state{now: now, gen: got[0], meta: got[1], info: meta.info(), raw: got[2:], recs: make([]refRecord, len(todo))}
+	st := &state{now: now, gen: got[0], meta: got[1], info: info, raw: got[2:], recs: make([]refRecord, len(todo))}
 	for n, raw := range st.raw {
 		if raw == nil {
 			continue

@@ -240,6 +240,15 @@ func (r *Repo) refresh(ctx context.Context) error {
 	return nil
 }
 
+// infoOf decodes a repo's record, which nearly always is the one known already.
+func (r *Repo) infoOf(raw []byte) (RepoInfo, error) {
+	if m := r.meta.Load(); m != nil && bytes.Equal(m.raw, raw) {
+		return m.info, nil
+	}
+	rec, err := decodeRepoRecord(raw)
+	return rec.info(), err
+}
+
 // SetDefaultBranch points HEAD at another branch, which must exist unless the
 // repo has no branch at all. Errors: ErrRefNotFound.
 func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (RepoInfo, error) {
