@@ -1,9 +1,9 @@
 package gitstore
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -26,23 +26,23 @@ func (e treeEntry) isTree() bool { return e.mode == ModeTree }
 //	entry = mode SP name NUL oid    ; mode in octal, oid 20 bytes
 func parseTree(data []byte) ([]treeEntry, error) {
 	entries := make([]treeEntry, 0, len(data)/32)
-	for len(data) > 0 {
-		sp := bytes.IndexByte(data, ' ')
+	for rest := string(data); rest != ""; { // one copy, of which all names are parts
+		sp := strings.IndexByte(rest, ' ')
 		if sp < 1 || sp > 6 {
 			return nil, fmt.Errorf("%w: tree entry without a mode", ErrBadObject)
 		}
-		mode, err := strconv.ParseUint(string(data[:sp]), 8, 32)
+		mode, err := strconv.ParseUint(rest[:sp], 8, 32)
 		if err != nil {
-			return nil, fmt.Errorf("%w: tree entry mode %q", ErrBadObject, data[:sp])
+			return nil, fmt.Errorf("%w: tree entry mode %q", ErrBadObject, rest[:sp])
 		}
-		data = data[sp+1:]
-		nul := bytes.IndexByte(data, 0)
-		if nul < 1 || len(data) < nul+1+20 {
+		rest = rest[sp+1:]
+		nul := strings.IndexByte(rest, 0)
+		if nul < 1 || len(rest) < nul+1+20 {
 			return nil, fmt.Errorf("%w: tree entry cut short", ErrBadObject)
 		}
-		e := treeEntry{mode: Mode(mode), name: string(data[:nul])}
-		copy(e.oid[:], data[nul+1:])
-		data = data[nul+21:]
+		e := treeEntry{mode: Mode(mode), name: rest[:nul]}
+		copy(e.oid[:], rest[nul+1:])
+		rest = rest[nul+21:]
 		entries = append(entries, e)
 	}
 	return entries, nil
@@ -50,21 +50,25 @@ func parseTree(data []byte) ([]treeEntry, error) {
 
 // encodeTree is the inverse of parseTree; entries are in git's order already.
 func encodeTree(entries []treeEntry) []byte {
-	var b bytes.Buffer
+	size := 0
 	for _, e := range entries {
-		b.WriteString(strconv.FormatUint(uint64(e.mode), 8))
-		b.WriteByte(' ')
-		b.WriteString(e.name)
-		b.WriteByte(0)
-		b.Write(e.oid[:])
+		size += 6 + 1 + len(e.name) + 1 + len(e.oid)
 	}
-	return b.Bytes()
+	b := make([]byte, 0, size)
+	for _, e := range entries {
+		b = strconv.AppendUint(b, uint64(e.mode), 8)
+		b = append(b, ' ')
+		b = append(b, e.name...)
+		b = append(b, 0)
+		b = append(b, e.oid[:]...)
+	}
+	return b
 }
 
 // compareEntries is git's order of tree entries: by name, a tree as if its name ended in a slash.
 func compareEntries(a, b treeEntry) int {
 	n := min(len(a.name), len(b.name))
-	if c := bytes.Compare([]byte(a.name[:n]), []byte(b.name[:n])); c != 0 {
+	if c := strings.Compare(a.name[:n], b.name[:n]); c != 0 {
 		return c
 	}
 	return int(endOf(a, n)) - int(endOf(b, n))
