@@ -36,6 +36,8 @@ var (
 	ErrBadPath = errors.New("bad path")
 	// ErrBadCursor: the cursor was not made by this call.
 	ErrBadCursor = errors.New("bad cursor")
+	// ErrPinNotFound: no such pin, or not for this caller.
+	ErrPinNotFound = errors.New("pin not found")
 	// ErrEmptyRepo: the repo has no commit yet.
 	ErrEmptyRepo = errors.New("repository is empty")
 )

@@ -179,6 +179,6 @@ func (d *door) knownBefore(ctx context.Context, res *RefResult) ([]refpolicy.OID
 		}
 		return []refpolicy.OID{old}, nil
 	}
-	tips, err := d.r.readableTips(ctx, Caller{})
+	tips, err := d.r.refTips(ctx, Caller{})
 	return tips.commits, err
 }

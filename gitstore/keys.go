@@ -19,6 +19,8 @@ const (
 	bornKeys      = "born/"    // born/<oid> -> name of the ref a commit came in by
 	hotKeys       = "o/"       // o/<oid, 20 bytes> -> hot object
 	packKeys      = "pack/"    // pack/<name> -> pack record
+	pinKeys       = "pin/"     // pin/<id> -> pin record
+	pinnedKeys    = "pinned/"  // pinned/<oid>/<id>: which pins hold an oid
 	firstGen      = "1"
 	bornPerUpdate = 2_000 // commits of one change that get a born key; more are found by walking
 )
@@ -32,6 +34,12 @@ func tipKey(oid refpolicy.OID, name refpolicy.RefName) string { return tipPrefix
 func bornKey(oid refpolicy.OID) string { return bornKeys + string(oid[:]) }
 
 func hotKey(oid refpolicy.OID) string { return hotKeys + string(oid[:]) }
+
+func pinKey(id string) string { return pinKeys + id }
+
+func pinnedPrefix(oid refpolicy.OID) string { return pinnedKeys + oid.String() + "/" }
+
+func pinnedKey(oid refpolicy.OID, id string) string { return pinnedPrefix(oid) + id }
 
 func packKey(name string) string { return packKeys + name }
 

@@ -26,8 +26,8 @@ func (r *Repo) reachable(ctx context.Context, c Caller, commit refpolicy.OID) (b
 	return ok, err
 }
 
-// nearReachable asks the cheap questions: is the commit a tip, is it an ancestor of
-// the ref it came in by.
+// nearReachable asks the cheap questions: is the commit a tip or pinned, is it an
+// ancestor of the ref it came in by.
 func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID) (bool, error) {
 	v, err := r.ledger.Peek(ctx, r.space)
 	if err != nil {
@@ -51,6 +51,11 @@ func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID
 		}
 		start = page[len(page)-1].Key + "\x00"
 	}
+	if !c.Policy.RestrictsReads() { // a pin says nothing of which refs reached what it holds
+		if ok, err := r.pinned(ctx, v, commit); ok || err != nil {
+			return ok, err
+		}
+	}
 	got, err := v.GetMany(ctx, bornKey(commit))
 	if err != nil || got[0] == nil {
 		return false, err
@@ -67,7 +72,11 @@ func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID
 	if err != nil {
 		return false, err
 	}
-	return graph{r, noFresh}.reaches(ctx, []refpolicy.OID{rec.oid}, commit)
+	ok, err := graph{r, noFresh}.reaches(ctx, []refpolicy.OID{rec.oid}, commit)
+	if errors.Is(err, ErrObjectNotFound) {
+		return false, nil // what the commit builds on has been pruned, so nothing readable reaches it
+	}
+	return ok, err
 }
 
 // tipSet are the objects that the refs a caller may read point at.
@@ -76,7 +85,19 @@ type tipSet struct {
 	others  []refpolicy.OID // tag objects and whatever else a ref may point at
 }
 
+// readableTips are the roots of what a caller may read: refs, and for a caller
+// without rules on reading the pins as well.
 func (r *Repo) readableTips(ctx context.Context, c Caller) (tipSet, error) {
+	t, err := r.refTips(ctx, c)
+	if err != nil || c.Policy.RestrictsReads() {
+		return t, err
+	}
+	pins, err := r.pinnedTips(ctx)
+	t.commits = append(t.commits, pins...)
+	return t, err
+}
+
+func (r *Repo) refTips(ctx context.Context, c Caller) (tipSet, error) {
 	refs, err := r.peekRefs(ctx, c, "refs/")
 	if err != nil {
 		return tipSet{}, err
@@ -307,6 +328,9 @@ func (p *proof) near(ctx context.Context, oid refpolicy.OID) (ObjectType, bool, 
 		return 0, false, err
 	}
 	ok, err = p.g.reaches(ctx, tips.commits, oid)
+	if errors.Is(err, ErrObjectNotFound) {
+		return typ, false, nil // what the object builds on has been pruned, so nothing readable reaches it
+	}
 	return typ, ok, err
 }
 

@@ -19,6 +19,7 @@ type request struct {
 	who  *tokens.Principal
 	name string         // of the repo, where the route has one
 	repo *gitstore.Repo // where the route opens one
+	id   string         // of what else the path names, where the route has {id}
 
 	target string // the branch a write is about, as soon as it is known
 }
@@ -50,6 +51,9 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 			return err
 		}
 		q.x.repo = q.name
+	}
+	if q.id, err = param(ctx, "id"); err != nil {
+		return err
 	}
 	if rt.scope != "" {
 		if err := q.who.Require(rt.scope); err != nil {

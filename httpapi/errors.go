@@ -64,6 +64,7 @@ const (
 	codeNoRef        = "ref_not_found"
 	codeNoPath       = "path_not_found"
 	codeNoObject     = "object_not_found"
+	codeNoPin        = "pin_not_found"
 	codeNoRoute      = "route_not_found"
 	codeMethod       = "method_not_allowed"
 	codeMediaType    = "unsupported_media_type"
@@ -248,6 +249,7 @@ var sentinels = []struct {
 	{gitstore.ErrRefNotFound, http.StatusNotFound, codeNoRef, ""},
 	{gitstore.ErrEmptyRepo, http.StatusNotFound, codeNoRef, ""},
 	{gitstore.ErrObjectNotFound, http.StatusNotFound, codeNoObject, ""},
+	{gitstore.ErrPinNotFound, http.StatusNotFound, codeNoPin, ""},
 	{gitstore.ErrUnreachable, http.StatusNotFound, codeNoObject, ""},
 	{gitstore.ErrPathNotFound, http.StatusNotFound, codeNoPath, ""},
 	{gitstore.ErrNotAFile, http.StatusNotFound, codeNoPath, ""},

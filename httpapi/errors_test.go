@@ -39,6 +39,7 @@ var errorRows = []struct {
 	{"gitstore.ErrBadRepoName", gitstore.ErrBadRepoName, 400, "invalid_request", "invalid", false},
 	{"gitstore.ErrRefNotFound", gitstore.ErrRefNotFound, 404, "ref_not_found", "not_found", false},
 	{"gitstore.ErrObjectNotFound", gitstore.ErrObjectNotFound, 404, "object_not_found", "not_found", false},
+	{"gitstore.ErrPinNotFound", gitstore.ErrPinNotFound, 404, "pin_not_found", "not_found", false},
 	{"gitstore.ErrPathNotFound", gitstore.ErrPathNotFound, 404, "path_not_found", "not_found", false},
 	{"gitstore.ErrNotAFile", gitstore.ErrNotAFile, 404, "path_not_found", "not_found", false},
 	{"gitstore.ErrBadRevision", gitstore.ErrBadRevision, 400, "invalid_request", "invalid", false},

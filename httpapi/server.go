@@ -137,6 +137,10 @@ var routes = []route{
 	{name: "commit.diff", method: "GET", paths: same("/diff"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).commitDiff},
 	{name: "commit.pack", method: "POST", paths: same("/commit-pack"), access: repoOpen, scope: tokens.GitWrite, envelope: true, handle: (*Server).commitPack},
 
+	{name: "pin.create", method: "POST", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).createPin},
+	{name: "pin.list", method: "GET", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitRead, handle: (*Server).listPins},
+	{name: "pin.delete", method: "DELETE", paths: []string{"/api/repos/{repo}/pins/{id}"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).deletePin},
+
 	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, handle: (*Server).whoami},
 
 	{name: "health", method: "GET", paths: []string{"/healthz"}, bare: (*Server).health},
@@ -145,10 +149,13 @@ var routes = []route{
 	{name: "openapi", method: "GET", paths: []string{"/openapi.json"}, bare: (*Server).openapi},
 }
 
+// params turns the parameters of a path into the router's.
+var params = strings.NewReplacer("{repo}", ":repo", "{id}", ":id")
+
 // add gives a route to the router, a GET with its HEAD.
 func (s *Server) add(rt *route) {
 	for _, path := range rt.paths {
-		pattern := strings.ReplaceAll(path, "{repo}", ":repo")
+		pattern := params.Replace(path)
 		s.router.Add(rt.method, pattern, s.handler(rt))
 		if rt.method == http.MethodGet && rt.name != "file.get" {
 			s.router.Add(http.MethodHead, pattern, s.handler(rt))
