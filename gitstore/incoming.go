@@ -51,20 +51,14 @@ func (r *Repo) receivePack(ctx context.Context, c Caller, in io.Reader, taken fu
 func (r *Repo) receiveSmall(ctx context.Context, c Caller, data []byte) (incoming, error) {
 	bases := map[refpolicy.OID]bool{}
 	p, err := parsePack(ctx, data, r.store.limits.HotPackObjects, func(ctx context.Context, oid refpolicy.OID) (object, error) {
-		o, err := r.object(ctx, oid)
-		if err == nil {
-			bases[oid] = true
-		}
-		return o, err
+		bases[oid] = true
+		return r.object(ctx, oid)
 	})
 	if err == nil && len(p.missing) > 0 {
 		return unproved(), nil
 	}
-	for _, o := range p.objects {
-		if err = checkObject(o.Type, o.Data); err != nil {
-			err = fmt.Errorf("object %s: %w", o.OID, err)
-			break
-		}
+	if err == nil {
+		err = checkObjects(p.objects, r.specialsFor(ctx, c))
 	}
 	switch {
 	case err == nil:
@@ -73,6 +67,38 @@ func (r *Repo) receiveSmall(ctx context.Context, c Caller, data []byte) (incomin
 		return r.badPack(ctx, c, err, bases)
 	}
 	return incoming{}, err
+}
+
+// checkObjects holds new objects to git's format.
+func checkObjects(objects []NewObject, from specialSource) error {
+	specials := map[refpolicy.OID]specialFile{}
+	for _, o := range objects {
+		if err := checkObject(o.Type, o.Data, specials); err != nil {
+			return fmt.Errorf("object %s: %w", o.OID, err)
+		}
+	}
+	from.pushed = func(oid refpolicy.OID) ([]byte, error) {
+		for _, o := range objects {
+			if o.OID == oid {
+				return o.Data, nil
+			}
+		}
+		return nil, ErrObjectNotFound
+	}
+	return checkSpecials(specials, from)
+}
+
+// specialsFor finds special files in the store.
+func (r *Repo) specialsFor(ctx context.Context, c Caller) specialSource {
+	return specialSource{
+		stored: func(oid refpolicy.OID) ([]byte, error) {
+			o, err := r.object(ctx, oid)
+			return o.data, err
+		},
+		readable: func(oid refpolicy.OID) (bool, error) {
+			return r.allReadable(ctx, c, map[refpolicy.OID]bool{oid: true})
+		},
+	}
 }
 
 // badPack is the answer to a pack that breaks git's format.

@@ -6,18 +6,21 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/refpolicy"
 )
 
 // checkObject holds a pushed object to what git's fsck calls errors; what fsck
 // only warns of passes, so that old histories can be imported (OQ-G13). Beyond
 // fsck, names in a tree that some file system takes for .git are refused (OQ-S4),
-// and modes that are none of git's. It is nil or ErrBadObject.
-func checkObject(t ObjectType, data []byte) error {
+// and modes that are none of git's. It is nil or ErrBadObject. The special files
+// that a tree names are put into specials, which may be nil; see checkSpecials.
+func checkObject(t ObjectType, data []byte, specials map[refpolicy.OID]specialFile) error {
 	switch t {
 	case CommitObject:
 		return checkCommit(data)
 	case TreeObject:
-		return checkTree(data)
+		return checkTree(data, specials)
 	case TagObject:
 		return checkTag(data)
 	}
@@ -139,7 +142,7 @@ func checkTag(data []byte) error {
 }
 
 // checkTree: see parseTree for the grammar. Entries are in git's order, none twice.
-func checkTree(data []byte) error {
+func checkTree(data []byte, specials map[refpolicy.OID]specialFile) error {
 	entries, err := parseTree(data)
 	if err != nil {
 		return err
@@ -148,7 +151,7 @@ func checkTree(data []byte) error {
 	// after "name.x" and so not directly behind the file.
 	var files []string
 	for i, e := range entries {
-		if err := checkEntry(e); err != nil {
+		if err := checkEntry(e, specials); err != nil {
 			return err
 		}
 		if i > 0 && compareEntries(entries[i-1], e) >= 0 {
@@ -167,22 +170,22 @@ func checkTree(data []byte) error {
 	return nil
 }
 
-func checkEntry(e treeEntry) error {
+func checkEntry(e treeEntry, specials map[refpolicy.OID]specialFile) error {
 	if err := checkEntryName(e.name); err != nil {
 		return badObject(TreeObject, "entry %s: %v", clipped([]byte(e.name)), err)
 	}
-	switch e.mode {
-	case ModeTree, ModeSubmodule:
-		return nil
-	case ModeSymlink:
-		if isDotGitmodules(e.name) {
-			return badObject(TreeObject, ".gitmodules is a symbolic link")
-		}
-		return nil
-	}
 	// Old trees hold modes like 100664.
-	if e.mode&^0o777 != 0o100000 {
+	regular := e.mode&^0o777 == 0o100000
+	if !regular && e.mode != ModeTree && e.mode != ModeSubmodule && e.mode != ModeSymlink {
 		return badObject(TreeObject, "entry %s has mode %o", clipped([]byte(e.name)), uint32(e.mode))
+	}
+	kind := specialOf(e.name)
+	switch {
+	case kind == plainFile || kind == attributesFile && e.mode == ModeSymlink: // git does not follow that link
+	case !regular:
+		return badObject(TreeObject, "entry %s is no regular file", clipped([]byte(e.name)))
+	case specials != nil:
+		specials[e.oid] = kind
 	}
 	return nil
 }

@@ -276,7 +276,7 @@ func TestPropertyPacksReadAsGitReadsThem(t *testing.T) {
 				t.Errorf("parsePack of %d..%d gave %s %s, which git did not pack", from, to, o.Type, o.OID)
 			}
 			delete(want, o.OID.String())
-			if err := checkObject(o.Type, o.Data); err != nil {
+			if err := checkObject(o.Type, o.Data, nil); err != nil {
 				t.Errorf("checkObject(%s %s): %v", o.Type, o.OID, err)
 			}
 		}

@@ -169,19 +169,22 @@ func (r *Repo) examine(ctx context.Context, c Caller, got indexedPack, src *pack
 		return incoming{}, fmt.Errorf("open pushed pack: %w", err)
 	}
 	defer p.Release()
-	if err := checkPacked(ctx, p, got.sent); err != nil {
-		if !errors.Is(err, ErrBadObject) {
-			return incoming{}, err
-		}
+	err = checkPacked(ctx, p, got.sent, r.specialsFor(ctx, c))
+	if errors.Is(err, ErrBadObject) {
 		return r.badPack(ctx, c, err, oidSet(got.appended))
+	}
+	if err != nil {
+		return incoming{}, err
 	}
 	return incoming{pack: &IncomingPack{Info: got.info, Kind: "pushed", Appended: got.appended}}, nil
 }
 
-// checkPacked holds the objects of a pack, but for blobs, to checkObject.
-func checkPacked(ctx context.Context, p *packs.Pack, sent []placed) error {
+// checkPacked holds the objects of a pack to git's format; of blobs only those that
+// git itself would read.
+func checkPacked(ctx context.Context, p *packs.Pack, sent []placed, from specialSource) error {
+	specials := map[refpolicy.OID]specialFile{}
 	for _, e := range sent {
-		if err := ctx.Err(); err != nil {
+		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		t, _, err := p.Header(e.oid)
@@ -191,15 +194,25 @@ func checkPacked(ctx context.Context, p *packs.Pack, sent []placed) error {
 		if t == packs.Blob {
 			continue
 		}
-		t, data, err := p.Object(e.oid, maxWhole)
+		_, data, err := p.Object(e.oid, maxWhole)
 		if errors.Is(err, packs.ErrTooLarge) {
 			err = badObject(ObjectType(t), "over the limit of %d bytes", maxWhole)
 		} else if err == nil {
-			err = checkObject(ObjectType(t), data)
+			err = checkObject(ObjectType(t), data, specials)
 		}
 		if err != nil {
 			return fmt.Errorf("object %s: %w", e.oid, err)
 		}
 	}
-	return nil
+	from.pushed = func(oid refpolicy.OID) ([]byte, error) {
+		if !p.Has(oid) {
+			return nil, ErrObjectNotFound
+		}
+		_, data, err := p.Object(oid, maxSpecial)
+		if errors.Is(err, packs.ErrTooLarge) {
+			err = fmt.Errorf("%w: %w", ErrTooLarge, err)
+		}
+		return data, err
+	}
+	return checkSpecials(specials, from)
 }
