@@ -53,8 +53,50 @@ func remoteRows(ctx context.Context, w *workshop) ([]row, error) {
 			ours: w.clones(r.remote(), 1), theirs: w.clones(theirs, 1)},
 		{name: "remote-clone-depth1", work: "git clone, depth 1", reference: reference, goal: 0.95, figure: perOperation,
 			ours: w.clones(r.remote(), 31, "--depth=1"), theirs: w.clones(theirs, 31, "--depth=1")},
+		{name: "remote-fetch-depth1", work: "the same fetch on the wire, no git client", reference: reference, figure: perOperation,
+			ours:   w.fetches(fixture, &gitPeer{w.connect(r.server.address), "/" + r.name + ".git", r.basic()}),
+			theirs: w.fetches(fixture, &gitPeer{w.connect(address), "/" + fixtureName, ""})},
 		push,
 	}, nil
+}
+
+// A gitPeer is a repository that answers git's smart HTTP.
+type gitPeer struct {
+	conn          *conn
+	path          string
+	authorization string
+}
+
+// fetches asks for the whole of one branch's tip, another branch in each repetition.
+func (w *workshop) fetches(fixture string, p *gitPeer) side {
+	return func(ctx context.Context, rep int) (float64, error) {
+		tip, err := git(ctx, fixture, nil, "rev-parse", fmt.Sprintf("c/%d", 1+rep%(historyBranches/2)))
+		if err != nil {
+			return 0, err
+		}
+		var body []byte
+		for _, line := range []string{"command=fetch\n", "agent=bench/1\n", "object-format=sha1\n"} {
+			body = append(body, pktLine(line)...)
+		}
+		body = append(body, "0001"...)
+		for _, line := range []string{"ofs-delta\n", "no-progress\n", "deepen 1\n", "want " + tip + "\n", "done\n"} {
+			body = append(body, pktLine(line)...)
+		}
+		body = append(body, "0000"...)
+		request := message("POST", p.path+"/git-upload-pack", p.authorization, "application/x-git-upload-pack-request", body, "Git-Protocol: version=2")
+		return timed(1, func(int) error {
+			n, err := p.conn.skim(request, http.StatusOK)
+			if err == nil && n < 1<<20 {
+				err = fmt.Errorf("fetch answered with %d bytes", n)
+			}
+			return err
+		})
+	}
+}
+
+// basic is the Authorization header that git sends for remote.
+func (r *repo) basic() string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("t:"+r.token))
 }
 
 // clones clones one branch in each repetition, from first on, so that no answer was
@@ -83,9 +125,8 @@ func (w *workshop) pushRow(ctx context.Context, r *repo, address, fixture string
 	if err != nil {
 		return row{}, err
 	}
-	basic := "Basic " + base64.StdEncoding.EncodeToString([]byte("t:"+r.token))
-	a := &pusher{conn: w.connect(r.server.address), path: "/" + r.name + ".git", authorization: basic, tree: tree, tip: zeroID, parent: head}
-	b := &pusher{conn: w.connect(address), path: "/" + fixtureName, tree: tree, tip: zeroID, parent: head}
+	a := &pusher{gitPeer: gitPeer{w.connect(r.server.address), "/" + r.name + ".git", r.basic()}, tree: tree, tip: zeroID, parent: head}
+	b := &pusher{gitPeer: gitPeer{w.connect(address), "/" + fixtureName, ""}, tree: tree, tip: zeroID, parent: head}
 	side := func(p *pusher) side {
 		return func(ctx context.Context, _ int) (float64, error) {
 			return w.rate(ctx, 1, func(int) error { return p.push() })
@@ -96,11 +137,9 @@ func (w *workshop) pushRow(ctx context.Context, r *repo, address, fixture string
 
 // A pusher moves one branch forward, commit by commit.
 type pusher struct {
-	conn          *conn
-	path          string
-	authorization string
-	tree          []byte // the root of the fixture; a file is added to it
-	tip, parent   string
+	gitPeer
+	tree        []byte // the root of the fixture; a file is added to it
+	tip, parent string
 }
 
 var pushes atomic.Uint64

@@ -61,8 +61,8 @@ func (c *conn) wake() (err error) {
 	return nil
 }
 
-// message is a whole request. Its body, if any, stands at its end.
-func message(method, target, authorization, contentType string, body []byte) []byte {
+// message is a whole request; more are header lines. Its body, if any, stands at its end.
+func message(method, target, authorization, contentType string, body []byte, more ...string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: bench\r\n", method, target)
 	if authorization != "" {
@@ -70,6 +70,9 @@ func message(method, target, authorization, contentType string, body []byte) []b
 	}
 	if method != "GET" {
 		fmt.Fprintf(&b, "Content-Type: %s\r\nContent-Length: %d\r\n", contentType, len(body))
+	}
+	for _, line := range more {
+		b.WriteString(line + "\r\n")
 	}
 	b.WriteString("\r\n")
 	b.Write(body)
