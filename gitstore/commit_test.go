@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -134,5 +135,37 @@ func TestCase4_3_EmptyTreeAndNoChange(t *testing.T) {
 	}
 	if _, err := (testCommit{target: mainRef}).make(t.Context(), r, someone); !errors.Is(err, ErrNoChanges) {
 		t.Errorf("empty commit: %v, want ErrNoChanges", err)
+	}
+}
+
+// manyFolders are files of one content, each in a folder of its own.
+func manyFolders(n int, text string) map[string]string {
+	files := map[string]string{}
+	for i := range n {
+		files[fmt.Sprintf("%d/f", i)] = fmt.Sprint(text, i)
+	}
+	return files
+}
+
+// A commit may have more trees than one batch takes: they come in a pack.
+func TestCommitOfMoreTreesThanABatchTakes(t *testing.T) {
+	s := openTestStore(t, nil)
+	r := newTestRepo(t, s, "wide")
+	first := mustCommit(t, r, someone, testCommit{target: mainRef, files: manyFolders(ledger.MaxBatchKeys+100, "first ")})
+	wantFile(t, r, first.Commit, "20050/f", "first 20050")
+	if n := r.heat.objects.Load(); n != 0 {
+		t.Errorf("%d objects are hot, want none", n)
+	}
+	before, err := r.dir.Files()
+	if err != nil || len(before) != 2 {
+		t.Errorf("pack files are %v, %v; want one of blobs and one of trees", before, err)
+	}
+	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"20050/f": "second\n"}})
+	_, err = testCommit{target: mainRef, expected: first.Commit.String(), files: manyFolders(6000, "stale ")}.make(t.Context(), r, someone)
+	if !isMovedErr(err) {
+		t.Errorf("a stale commit: %v, want a RefMovedError", err)
+	}
+	if after, err := r.dir.Files(); err != nil || len(after) != 2 {
+		t.Errorf("pack files after a refused commit are %v, %v; want %v", after, err, before)
 	}
 }

@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,15 +37,20 @@ func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 	}
 	var failed error
 	defer func() { blobs.discard(ctx, failed) }()
-	for try := 1; ; try++ {
+	for try, raised := 1, 0; ; {
 		res, err := w.attempt(ctx, blobs)
 		failed = err
+		if genMoved(err) && raised < doorTries {
+			raised++ // a prune began: nobody has moved the target
+			continue
+		}
 		var moved *RefMovedError
 		var check *ledger.CheckError
 		again := errors.As(err, &check) || errors.As(err, &moved) && !w.guarded
 		if !again || try == commitTries {
 			return res, w.r.orGone(hideClash(w.c, err))
 		}
+		try++
 	}
 }
 
@@ -221,11 +227,7 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 	if blobs.pack != nil {
 		u.Pack = &IncomingPack{Info: *blobs.pack, Kind: "blobs", Kept: true}
 	}
-	res, err := w.r.Update(ctx, u)
-	if err != nil {
-		return CommitResult{}, err
-	}
-	if err := res.Refs[0].Err; err != nil {
+	if err := w.update(ctx, u); err != nil {
 		return CommitResult{}, err
 	}
 	blobs.used = true
@@ -234,6 +236,47 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		size += int64(len(o.Data))
 	}
 	return CommitResult{Commit: commit.OID, Tree: tree, Old: st.old, PackBytes: size, BlobCount: blobs.count}, nil
+}
+
+// update goes through the door. Trees that are too many or too large for one batch
+// go there in a pack.
+func (w *CommitWriter) update(ctx context.Context, u Update) (err error) {
+	size := 0
+	for _, o := range u.Objects {
+		size += len(o.Data)
+	}
+	if len(u.Objects) > w.r.store.limits.HotPackObjects || size > ledger.MaxBatchBytes/2 {
+		info, perr := w.r.packObjects(ctx, u.Objects)
+		if perr != nil {
+			return fmt.Errorf("write trees: %w", perr)
+		}
+		u.objectsIn = &info
+		defer func() {
+			if err != nil {
+				w.r.dropPack(ctx, info.Name, err)
+			}
+		}()
+	}
+	res, err := w.r.Update(ctx, u)
+	if err != nil {
+		return err
+	}
+	return res.Refs[0].Err
+}
+
+// packObjects writes objects into a pack that nobody knows yet.
+func (r *Repo) packObjects(ctx context.Context, objects []NewObject) (packs.Info, error) {
+	w, err := r.dir.NewWriter(ctx)
+	if err != nil {
+		return packs.Info{}, err
+	}
+	defer w.Abort()
+	for _, o := range objects {
+		if _, _, err := w.AddStream(packs.Type(o.Type), int64(len(o.Data)), bytes.NewReader(o.Data)); err != nil {
+			return packs.Info{}, err
+		}
+	}
+	return w.Finish()
 }
 
 // plan finds out where the commit begins and what its tree becomes. What is

@@ -191,6 +191,11 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 	if p.batch.Log != nil {
 		d.seq, d.at = res.Seq, p.now
 	}
+	for _, i := range p.todo {
+		if k := d.results[i].Kind; k == refpolicy.Delete || k == refpolicy.Rewind {
+			d.r.waste.Add(1)
+		}
+	}
 	if !p.carries {
 		return
 	}
@@ -203,7 +208,10 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 	if d.u.Pack != nil {
 		d.r.addPack(d.u.Pack.Name)
 	}
-	d.r.warmed(len(d.u.Objects), p.hotBytes)
+	if d.u.objectsIn != nil {
+		d.r.addPack(d.u.objectsIn.Name)
+	}
+	d.r.warmed(p.hot, p.hotBytes)
 }
 
 // prepared is a batch with what it was made from.
@@ -213,6 +221,7 @@ type prepared struct {
 	now      time.Time       // what the records in it say
 	foreign  map[string]bool // keys of checks that are the caller's or the guard's
 	carries  bool            // the update's objects and pack are in it
+	hot      int             // objects for the hot tier in it
 	hotBytes int
 }
 

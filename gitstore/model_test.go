@@ -514,7 +514,7 @@ func fewerChecks(t *testing.T, n int) {
 // Random operations, with the store closed and opened again between them, do to
 // refs, files and log what they do to a simple model.
 func TestRepoBehavesLikeItsModel(t *testing.T) {
-	fewerChecks(t, 25)
+	fewerChecks(t, 12)
 	onEveryEngine(t, func(t *testing.T, start func(testing.TB) opener) {
 		n := 0
 		rapid.Check(t, func(rt *rapid.T) {

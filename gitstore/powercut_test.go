@@ -125,6 +125,7 @@ func newCutStore(t *testing.T) *cutStore {
 	t.Cleanup(func() { db.Close() })
 	c.store = openTestStore(t, func(o *Options) {
 		o.Dir, o.Ledger, o.FS, o.Logger, o.Limits.HotPackBytes = root, db, fs, quiet, 4000
+		o.Limits.HotPackObjects = 60
 	})
 	return c
 }
@@ -196,6 +197,9 @@ var syncPoints = []struct {
 	}},
 	{"commit with large blobs", func(t *testing.T, c *cutStore, r *Repo) {
 		c.commit(r, testCommit{target: mainRef, files: map[string]string{"big": strings.Repeat("0123456789", 1000), "small": "x\n"}})
+	}},
+	{"commit with many trees", func(t *testing.T, c *cutStore, r *Repo) {
+		c.commit(r, testCommit{target: mainRef, files: manyFolders(70, "x")})
 	}},
 	{"large push registers a pack", func(t *testing.T, c *cutStore, r *Repo) {
 		head, err := r.Ref(t.Context(), someone, mainRef)
@@ -321,7 +325,11 @@ func TestG03_PowerCut(t *testing.T) {
 				if testing.Short() && n%4 != 0 {
 					continue
 				}
-				for _, loss := range []packstest.Loss{packstest.Strict, packstest.Eager} {
+				losses := []packstest.Loss{packstest.Strict}
+				if strings.HasPrefix(cut.what, "packs") { // else their files have not changed since the last cut
+					losses = append(losses, packstest.Eager)
+				}
+				for _, loss := range losses {
 					if err := c.reopen(cut, loss); err != nil {
 						t.Errorf("cut %d, %s, after %q: %v", n, loss, cut.what, err)
 					}
@@ -412,7 +420,7 @@ func sameRepos(got, want, old map[string]map[refpolicy.RefName]refpolicy.OID) bo
 // works makes sure that all repos can go on after a cut.
 func works(s *Store) error {
 	ctx := context.Background()
-	for _, name := range []string{"site", "second", "third"} {
+	for _, name := range []string{"site", "second"} {
 		r, err := s.Repo(ctx, "acme", name)
 		if errors.Is(err, ErrRepoNotFound) {
 			if _, err = s.CreateRepo(ctx, someone, "acme", name, "main"); err == nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -230,18 +231,29 @@ func (d *door) fillObjects(p *prepared, st *state) error {
 	for _, o := range d.hotObjects() {
 		value := encodeHot(o, gen)
 		p.hotBytes += len(value)
+		p.hot++
 		b.Sets = append(b.Sets, ledger.Set{Key: hotKey(o.OID), Value: value})
 	}
 	if pack := d.u.Pack; pack != nil {
-		rec := packRecord{Size: pack.Size, Objects: pack.Objects, Kind: pack.Kind, State: packLive}
-		b.Checks = append(b.Checks, ledger.Absent(packKey(pack.Name)))
-		b.Sets = append(b.Sets, ledger.Set{Key: packKey(pack.Name), Value: mustJSON(rec)})
+		fillPack(b, pack.Info, pack.Kind)
+	}
+	if pack := d.u.objectsIn; pack != nil {
+		fillPack(b, *pack, "settled")
 	}
 	return d.fillBorn(p)
 }
 
-// hotObjects are the update's objects, each once.
+func fillPack(b *ledger.Batch, pack packs.Info, kind string) {
+	rec := packRecord{Size: pack.Size, Objects: pack.Objects, Kind: kind, State: packLive}
+	b.Checks = append(b.Checks, ledger.Absent(packKey(pack.Name)))
+	b.Sets = append(b.Sets, ledger.Set{Key: packKey(pack.Name), Value: mustJSON(rec)})
+}
+
+// hotObjects are the update's objects that go into the hot tier, each once.
 func (d *door) hotObjects() []NewObject {
+	if d.u.objectsIn != nil {
+		return nil
+	}
 	seen := make(map[refpolicy.OID]bool, len(d.u.Objects))
 	objects := make([]NewObject, 0, len(d.u.Objects))
 	for _, o := range d.u.Objects {

@@ -119,22 +119,22 @@ func TestManyRefsInOneUpdate(t *testing.T) {
 		Caller: someone, Objects: []NewObject{newObject(TreeObject, nil), commit},
 		Checks: []ledger.Check{ledger.Absent("x/key")}, Sets: []ledger.Set{{Key: "x/key", Value: []byte("answered")}},
 	}
-	for i := range 3000 {
+	for i := range 1500 {
 		u.Changes = append(u.Changes, Change{Ref: refName(i), New: commit.OID})
 	}
-	u.Changes[2500].Old = head // which it is not at
+	u.Changes[1400].Old = head // which it is not at
 	res, err := r.Update(t.Context(), u)
 	if err != nil {
 		t.Fatalf("Update: %v", err)
 	}
 	for i, ref := range res.Refs {
-		if (ref.Err == nil) != (i != 2500) {
+		if (ref.Err == nil) != (i != 1400) {
 			t.Errorf("%s: %v", ref.Ref, ref.Err)
 		}
 	}
 	refs, err := replayLog(t.Context(), r)
-	if err != nil || len(refs) != 3000 {
-		t.Errorf("the log replays to %d refs, %v; want main and 2999", len(refs), err)
+	if err != nil || len(refs) != 1500 {
+		t.Errorf("the log replays to %d refs, %v; want main and 1499", len(refs), err)
 	}
 	u.Atomic, u.Checks, u.Sets = true, nil, nil
 	if _, err := r.Update(t.Context(), u); !errors.Is(err, ErrTooLarge) {

@@ -29,6 +29,9 @@ type Update struct {
 	Atomic bool
 	// Objects are new small objects, written into the hot tier with the refs.
 	Objects []NewObject
+	// objectsIn is a finished, unregistered pack that holds Objects where they are too
+	// many for the hot tier. Whoever made it removes it if the update is refused.
+	objectsIn *packs.Info
 	// Bases are stored objects that the new ones came as deltas against. The caller
 	// must be able to read them: whoever has the result has the base.
 	Bases []refpolicy.OID
