@@ -219,8 +219,3 @@ func (w *walk) drain(ctx context.Context) error {
 	}
 	return nil
 }
-
-// isAncestor reports whether a is b or an ancestor of b.
-func (r *Repo) isAncestor(ctx context.Context, a, b refpolicy.OID) (bool, error) {
-	return graph{r, noFresh}.reaches(ctx, []refpolicy.OID{b}, a)
-}
