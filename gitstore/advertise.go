@@ -117,18 +117,30 @@ func (s remoteRefs) get(ctx context.Context, name refpolicy.RefName) (Ref, bool,
 // are sorted and none of which begins another, in the order of their names.
 func (s remoteRefs) below(ctx context.Context, prefixes []string) iter.Seq2[wire.Ref, error] {
 	return func(yield func(wire.Ref, error) bool) {
-		for _, p := range prefixes {
-			switch {
-			case strings.HasPrefix(refpolicy.RefsPrefix, p):
-				p = refpolicy.RefsPrefix
-			case !strings.HasPrefix(p, refpolicy.RefsPrefix) || s.remote.hides(refpolicy.RefName(p)):
-				continue
-			}
-			if !s.scan(ctx, s.remote.prefix()+p, yield) {
+		for _, p := range s.stored(prefixes) {
+			if !s.scan(ctx, p, yield) {
 				return
 			}
 		}
 	}
+}
+
+// stored are the prefixes of stored names that have to be scanned for shown ones.
+func (s remoteRefs) stored(shown []string) []string {
+	var prefixes []string
+	for _, p := range shown {
+		switch {
+		case strings.HasPrefix(refpolicy.RefsPrefix, p):
+			p = refpolicy.RefsPrefix
+		case !strings.HasPrefix(p, refpolicy.RefsPrefix) || s.remote.hides(refpolicy.RefName(p)):
+			continue
+		}
+		prefixes = append(prefixes, s.remote.prefix()+p)
+	}
+	if scopes, limited := readScopes(s.c.Policy); limited {
+		return narrowed(prefixes, scopes)
+	}
+	return prefixes
 }
 
 // pastHidden is where a scan of the main remote goes on when it meets what it hides.

@@ -27,13 +27,19 @@ type unpackError struct{ text string }
 
 func (e *unpackError) Error() string { return "unpack: " + e.text }
 
+// A lostError says that the client's request could not be read to its end.
+type lostError struct{ err error }
+
+func (e *lostError) Error() string { return "read pack: " + e.err.Error() }
+func (e *lostError) Unwrap() error { return e.err }
+
 // receivePack reads the pack of a push to the end of in. A small one is parsed
 // here, a large one by git. taken is called when all of it has been read. Errors:
-// *unpackError, what in gave, failures of the store.
+// *unpackError, *lostError, failures of the store.
 func (r *Repo) receivePack(ctx context.Context, c Caller, in io.Reader, taken func()) (incoming, error) {
 	var head bytes.Buffer
 	if _, err := io.Copy(&head, io.LimitReader(in, r.store.limits.HotPackBytes+1)); err != nil {
-		return incoming{}, fmt.Errorf("read pack: %w", err)
+		return incoming{}, &lostError{err}
 	}
 	if int64(head.Len()) <= r.store.limits.HotPackBytes {
 		taken()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/headgate/headgate/gitstore/gitcmd"
 	"github.com/headgate/headgate/gitstore/packs"
@@ -37,8 +38,8 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 		return in, fmt.Errorf("take over pushed pack: %w", err)
 	}
 	in, err = r.examine(ctx, c, got, src)
-	if err == nil && in.pack != nil && r.heat.objects.Load() > 0 {
-		// A registered pack may build on packs alone: what is hot is no file that git sees for good.
+	if err == nil && in.pack != nil {
+		// Packs build on packs alone: what is hot is no file that git sees for good.
 		err = r.Settle(ctx)
 	}
 	if err != nil || in.pack == nil {
@@ -62,11 +63,12 @@ func (s *packSource) Read(b []byte) (int, error) {
 	if missing := packHeader - len(s.head); missing > 0 {
 		s.head = append(s.head, b[:min(n, missing)]...)
 	}
-	if s.n > s.limit {
+	switch {
+	case s.n > s.limit:
 		err = &unpackError{fmt.Sprintf("pack is over the limit of %d bytes", s.limit)}
-	}
-	if err != nil && err != io.EOF {
 		s.err = err
+	case err != nil && err != io.EOF:
+		s.err = &lostError{err}
 	}
 	return n, err
 }
@@ -148,6 +150,12 @@ func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
 		if strings.Contains(exit.Stderr, f.said) {
 			return incoming{}, &unpackError{packFault("%s", f.text).Error()}
 		}
+	}
+	switch {
+	case strings.Contains(exit.Stderr, "No space left on device"):
+		return incoming{}, fmt.Errorf("index pack: %w", syscall.ENOSPC)
+	case strings.Contains(exit.Stderr, "ut of memory"):
+		return incoming{}, &unpackError{"an object needs more memory than the server gives a push"}
 	}
 	if c.Policy.RestrictsReads() || strings.Contains(exit.Stderr, "unresolved delta") {
 		return unproved(), nil

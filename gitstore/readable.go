@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -128,4 +130,45 @@ func (r *Repo) firstUnreadable(ctx context.Context, c Caller, ids []refpolicy.OI
 		}
 	}
 	return oid, true, nil
+}
+
+// readScopes gives prefixes of stored names beyond which a token reads nothing, so
+// that a session's token does not cost a walk over all sessions' refs. limited is
+// false if there are none. Names below them are still to be asked for one by one.
+func readScopes(p *refpolicy.Policy) (prefixes []string, limited bool) {
+	for _, rule := range p.Rules() {
+		pattern := refpolicy.Pattern(rule.Pattern)
+		closed := slices.Contains(rule.Ops, refpolicy.NoRead)
+		if pattern == refpolicy.Any {
+			return prefixes, closed
+		}
+		if !closed {
+			prefixes = append(prefixes, strings.TrimSuffix(rule.Pattern, "*"))
+		}
+	}
+	return nil, false
+}
+
+// narrowed gives the prefixes of what begins with one of both lists: sorted, and
+// none begins another.
+func narrowed(a, b []string) []string {
+	var both []string
+	for _, p := range a {
+		for _, q := range b {
+			switch {
+			case strings.HasPrefix(q, p):
+				both = append(both, q)
+			case strings.HasPrefix(p, q):
+				both = append(both, p)
+			}
+		}
+	}
+	slices.Sort(both)
+	kept := both[:0]
+	for _, p := range both {
+		if len(kept) == 0 || !strings.HasPrefix(p, kept[len(kept)-1]) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
 }

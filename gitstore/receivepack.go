@@ -36,7 +36,10 @@ func (r *Repo) ReceivePack(ctx context.Context, c Caller, q GitRequest) error {
 	if len(req.Updates) == 0 {
 		return nil
 	}
-	p := &push{r: r, c: c, q: q, req: req, band: wire.NewSideband(q.Out, req.Sideband()), verdicts: make([]verdict, len(req.Updates))}
+	p := &push{
+		r: r, c: c, q: q, req: req, band: wire.NewSideband(q.Out, req.Sideband()),
+		verdicts: make([]verdict, len(req.Updates)), every: keepAliveEvery,
+	}
 	defer p.quieten()
 	if err := p.run(ctx, in); err != nil {
 		return err
@@ -56,27 +59,28 @@ type push struct {
 	verdicts []verdict // by update
 	unpack   string    // why the pack could not be taken; empty: it could
 
-	alive     sync.WaitGroup // the goroutine that keeps the client waiting
+	every     time.Duration  // between two signs of life
+	alive     sync.WaitGroup // the goroutine that gives them
 	stopAlive context.CancelFunc
 }
 
 func (p *push) run(ctx context.Context, in io.Reader) error {
 	open := p.judgeNames()
-	var got incoming
-	if p.req.ExpectsPack() && len(open) > 0 {
-		var err error
-		got, err = p.r.receivePack(ctx, p.c, in, func() { p.keepAlive(ctx) })
-		var fault *unpackError
-		if errors.As(err, &fault) {
-			p.refusePack(fault.text)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 	if len(open) == 0 {
 		return nil
+	}
+	var got incoming
+	if p.req.ExpectsPack() {
+		var err error
+		got, err = p.r.receivePack(ctx, p.c, in, func() { p.keepAlive(ctx) })
+		var lost *lostError
+		switch {
+		case errors.As(err, &lost), err != nil && ctx.Err() != nil:
+			return err // nobody is there to read a report
+		case err != nil:
+			p.refusePack(err)
+			return nil
+		}
 	}
 	p.update(ctx, open, got)
 	return nil
@@ -111,11 +115,17 @@ func (p *push) judgeNames() []int {
 }
 
 // refusePack refuses all refs with the pack.
-func (p *push) refusePack(text string) {
-	p.unpack = text
+func (p *push) refusePack(err error) {
+	var fault *unpackError
+	if errors.As(err, &fault) {
+		p.unpack = fault.text
+	} else {
+		p.r.store.log.Warn("push not unpacked", "repo", p.r.id, "err", err)
+		p.unpack = failureReason(err)
+	}
 	for i := range p.verdicts {
 		if v := &p.verdicts[i]; v.reason == "" {
-			v.refuse("unpacker error", text)
+			v.refuse("unpacker error", p.unpack)
 		}
 	}
 }
@@ -171,7 +181,7 @@ func (p *push) keepAlive(ctx context.Context) {
 	}
 	ctx, p.stopAlive = context.WithCancel(ctx)
 	p.alive.Go(func() {
-		tick := time.NewTicker(keepAliveEvery)
+		tick := time.NewTicker(p.every)
 		defer tick.Stop()
 		for {
 			select {

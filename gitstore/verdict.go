@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/headgate/headgate/gitstore/gitcmd"
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -77,6 +78,8 @@ func failureReason(err error) string {
 	switch {
 	case errors.Is(err, ErrRepoNotFound):
 		return ErrRepoNotFound.Error()
+	case errors.Is(err, gitcmd.ErrBusy):
+		return "the server is busy, try again"
 	case errors.Is(err, ErrTooLarge), errors.Is(err, ledger.ErrTooLarge):
 		return err.Error()
 	case errors.Is(err, ErrProofTimeout):
