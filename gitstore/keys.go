@@ -13,6 +13,7 @@ import (
 const (
 	metaKey       = "meta"     // the repo's record
 	genKey        = "gc/gen"   // prune generation; exists as long as the repo does, so every write checks it
+	leaseKey      = "gc/lease" // who looks after the repo's packs, and until when
 	refKeys       = "ref/"     // ref/<name> -> ref record
 	createdKeys   = "created/" // created/<h|e>/<when>/<name>: branches in order of creation
 	tipKeys       = "tip/"     // tip/<oid>/<name>: which refs are at oid

@@ -17,6 +17,11 @@ type Limits struct {
 	ProofTimeout   time.Duration // for proving reach of what a push refers to; 30 s
 	OpenRepos      int           // repos kept open; 1,000
 	RefsPerPush    int           // commands of one push; 10,000
+	UpkeepEvery    time.Duration // how often packs are looked after; negative: never; 1 min
+	PackGrace      time.Duration // how long a replaced pack stays for those who read in it, longer than any request; negative: not at all; 6 h
+	PruneDeletions int           // prune when so many refs were deleted or rewound; 1,000
+	MergePacks     int           // merge packs of a kind when so many have come together; 5
+	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB
 }
 
 // withDefaults fills the zero fields.
@@ -43,6 +48,15 @@ func (l Limits) withDefaults() Limits {
 	fillInt(&l.SettleObjects, 8_000)
 	fillInt(&l.OpenRepos, 1_000)
 	fillInt(&l.RefsPerPush, 10_000)
+	fillInt(&l.PruneDeletions, 1_000)
+	fillInt(&l.MergePacks, 5)
+	fill(&l.MergeBytes, 1<<30)
+	if l.UpkeepEvery == 0 {
+		l.UpkeepEvery = time.Minute
+	}
+	if l.PackGrace == 0 {
+		l.PackGrace = sharedGrace
+	}
 	if l.ProofTimeout == 0 {
 		l.ProofTimeout = 30 * time.Second
 	}

@@ -53,6 +53,15 @@ func (c *lru[K, V]) put(k K, v V, cost int64) {
 	}
 }
 
+// drop forgets what is kept under k.
+func (c *lru[K, V]) drop(k K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.items[k]; ok {
+		c.remove(e)
+	}
+}
+
 func (c *lru[K, V]) remove(e *list.Element) {
 	entry := c.order.Remove(e).(*lruEntry[K, V])
 	delete(c.items, entry.key)

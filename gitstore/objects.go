@@ -126,12 +126,26 @@ func (r *Repo) exists(ctx context.Context, oid refpolicy.OID) (bool, error) {
 	return err == nil, err
 }
 
+// listTries bounds how often the pack list is read anew because a pack in it had
+// been replaced and removed by the time it was opened.
+const listTries = 10
+
 // locate calls found with the pack that holds an object, or with its hot form and
-// a nil pack. An object may be on its way from the hot tier into a pack that is
-// not in our list yet, so a miss looks at the list and at the ledger once more.
+// a nil pack. An object may be on its way from the hot tier into a pack, or from
+// pack to pack, that is not in our list yet, so a miss looks at the list and at the
+// ledger once more. Last come condemned packs: a request that began when what it
+// reads was reachable goes on until their files are removed. What is reachable is
+// never in them alone.
 func (r *Repo) locate(ctx context.Context, oid refpolicy.OID, found func(*packs.Pack, hotObject) error) error {
-	for range 2 {
+	missed := 0
+	for try := 1; missed < 2; try++ {
 		p, err := r.packWith(oid)
+		if errors.Is(err, packs.ErrPackMissing) && try < listTries {
+			if err := r.loadPacks(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read object %s: %w", oid, err)
 		}
@@ -155,8 +169,39 @@ func (r *Repo) locate(ctx context.Context, oid refpolicy.OID, found func(*packs.
 		if err := r.loadPacks(ctx); err != nil {
 			return err
 		}
+		missed++
+	}
+	if p := r.oldPackWith(oid); p != nil {
+		defer p.Release()
+		if err := found(p, hotObject{}); err != nil {
+			return fmt.Errorf("read object %s: %w", oid, err)
+		}
+		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrObjectNotFound, oid)
+}
+
+// oldPackWith gives the condemned pack that holds oid, or nil. One that cannot be
+// opened any more is gone.
+func (r *Repo) oldPackWith(oid refpolicy.OID) *packs.Pack {
+	for _, name := range r.condemned() {
+		p, err := r.dir.Pack(name)
+		if err != nil {
+			continue
+		}
+		if p.Has(oid) {
+			return p
+		}
+		p.Release()
+	}
+	return nil
+}
+
+func (r *Repo) condemned() []string {
+	if l := r.oldPacks.Load(); l != nil {
+		return *l
+	}
+	return nil
 }
 
 // hot reads an object's hot form; ledger.ErrNotFound if it is not in the hot tier.
@@ -210,21 +255,51 @@ func (r *Repo) loadPacks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read pack list: %w", err)
 	}
-	var names []string
+	var live, old []string
 	for _, it := range records {
 		name := strings.TrimPrefix(it.Key, packKeys)
 		rec, err := decodePackRecord(it.Value)
 		if err != nil {
 			return err
 		}
-		if rec.State != packLive {
-			continue
+		switch rec.State {
+		case packLive:
+			live = append(live, name)
+		case packCondemned:
+			old = append(old, name)
 		}
-		names = append(names, name)
 	}
-	r.packList.Store(&names)
-	r.linkAll(names)
+	r.listPacks(live, old)
 	return nil
+}
+
+// listPacks makes these the packs that are read, and closes those that were and
+// are not any more once their readers are done. Called with packsMu held.
+func (r *Repo) listPacks(live, old []string) {
+	before := append(r.packNames()[:len(r.packNames()):len(r.packNames())], r.condemned()...)
+	r.packList.Store(&live)
+	r.oldPacks.Store(&old)
+	for _, name := range before {
+		if !slices.Contains(live, name) && !slices.Contains(old, name) {
+			r.dir.Forget(name)
+			delete(r.linked, name)
+		}
+	}
+	r.linkAll(live)
+}
+
+// replacePacks puts packs that were just registered into the list in place of those
+// that were condemned with them.
+func (r *Repo) replacePacks(added, gone []string) {
+	r.packsMu.Lock()
+	defer r.packsMu.Unlock()
+	live, old := slices.Clone(added), append(slices.Clone(r.condemned()), gone...)
+	for _, name := range r.packNames() {
+		if !slices.Contains(gone, name) && !slices.Contains(added, name) {
+			live = append(live, name)
+		}
+	}
+	r.listPacks(live, old)
 }
 
 // addPack puts a pack that was just registered in front of the list.

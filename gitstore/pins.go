@@ -89,8 +89,7 @@ func (r *Repo) Pin(ctx context.Context, c Caller, commit refpolicy.OID, holder s
 	id := "pin_" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	for range doorTries {
 		p, err := r.pin(ctx, c, id, pinRecord{OID: commit, Holder: holder, By: c.Actor.Subject}, ttl)
-		var check *ledger.CheckError
-		if !errors.As(err, &check) || check.Key != genKey || check.Present == nil {
+		if !genMoved(err) {
 			return p, r.orGone(err)
 		}
 		// A prune has begun: what was proved may be among what it takes. Proved anew, it is not.

@@ -83,12 +83,17 @@ type packRecord struct {
 	Objects int    `json:"objects"`
 	Kind    string `json:"kind"` // settled, pushed, blobs
 	State   string `json:"state"`
+	// At is when it was condemned or found dead; the clock is the ledger's.
+	At time.Time `json:"at,omitzero"`
 }
 
 // The states of a pack record.
 const (
 	packLive = "live"
-	packDead = "dead" // its file is being or has been removed; it may not be registered any more
+	// packCondemned: other packs have taken its place. Who still reads in it may go on
+	// until its files are removed; nothing new looks for anything there.
+	packCondemned = "condemned"
+	packDead      = "dead" // its file is being or has been removed; it may not be registered any more
 )
 
 // LogEntry is the form of a log entry that the door writes; seq and time are the ledger's.

@@ -39,9 +39,13 @@ type Repo struct {
 	packsMu  sync.Mutex               // held while the list is read or extended
 	linked   map[string]bool          // packs that git sees; guarded by packsMu
 	packList atomic.Pointer[[]string] // names of live packs, likely ones first
+	oldPacks atomic.Pointer[[]string] // names of condemned packs that are not removed yet
 
 	heat heat
 	hots hotPacks
+
+	upkeep sync.Mutex   // held while packs are merged, pruned or removed
+	waste  atomic.Int64 // refs deleted or rewound since the last prune, as far as this process knows
 
 	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle
 	gone   atomic.Bool  // deleted by this process

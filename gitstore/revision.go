@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -310,24 +311,37 @@ func (r *Repo) abbreviated(ctx context.Context, digits string) ([]refpolicy.OID,
 	for _, it := range items {
 		keep(refpolicy.OID([]byte(it.Key[len(hotKeys):])))
 	}
-	if err := r.loadPacks(ctx); err != nil {
-		return nil, err
+	for try := 1; ; try++ {
+		if err := r.loadPacks(ctx); err != nil {
+			return nil, err
+		}
+		err := r.eachPack(func(p *packs.Pack) {
+			p.ForEach(func(oid refpolicy.OID, _ int64) bool {
+				order := strings.Compare(string(oid[:len(low)]), string(low))
+				if order == 0 {
+					keep(oid)
+				}
+				return order <= 0
+			})
+		})
+		if !errors.Is(err, packs.ErrPackMissing) || try == listTries {
+			return found, err
+		}
 	}
+}
+
+// eachPack calls fn with every listed pack: packs.ErrPackMissing if one has been
+// replaced and removed meanwhile.
+func (r *Repo) eachPack(fn func(*packs.Pack)) error {
 	for _, name := range r.packNames() {
 		p, err := r.dir.Pack(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		p.ForEach(func(oid refpolicy.OID, _ int64) bool {
-			order := strings.Compare(string(oid[:len(low)]), string(low))
-			if order == 0 {
-				keep(oid)
-			}
-			return order <= 0
-		})
+		fn(p)
 		p.Release()
 	}
-	return found, nil
+	return nil
 }
 
 // step goes one step back in history.

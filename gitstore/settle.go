@@ -112,10 +112,25 @@ func (r *Repo) settleOnClose(ctx context.Context) error {
 	return r.settleAlone(ctx)
 }
 
-// settle writes a pack of the hot objects, registers it, and then takes the hot
+// settle settles once, again if a prune began while it did.
+func (r *Repo) settle(ctx context.Context) error {
+	for try := 1; ; try++ {
+		if err := r.settleOnce(ctx); !genMoved(err) || try == doorTries {
+			return err
+		}
+	}
+}
+
+// genMoved reports whether a batch was refused because a prune has begun.
+func genMoved(err error) bool {
+	var check *ledger.CheckError
+	return errors.As(err, &check) && check.Key == genKey && check.Present != nil
+}
+
+// settleOnce writes a pack of the hot objects, registers it, and then takes the hot
 // keys away in small batches. A reader that looks in between finds an object twice
 // or, having looked into the packs too early, looks again.
-func (r *Repo) settle(ctx context.Context) error {
+func (r *Repo) settleOnce(ctx context.Context) error {
 	start := time.Now()
 	// What is counted now is in the view that is taken next. It is this that is
 	// counted off in the end, and not what was deleted: an object that was written

@@ -113,6 +113,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.shared {
 		s.works.Go(func() { s.sweepIntents(intentPatience) })
 	}
+	if every := s.limits.UpkeepEvery; every > 0 {
+		s.works.Go(func() { s.keepUp(every) })
+	}
 	return s, nil
 }
 

@@ -1,0 +1,493 @@
+package gitstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// errOvertaken: another prune or merge of the same repo came first. Its work stands.
+var errOvertaken = errors.New("another upkeep of the repo came first")
+
+// PruneReport tells what a prune did.
+type PruneReport struct {
+	Condemned int   // packs that held what nothing leads to
+	Written   int   // packs that took their place
+	Dead      int   // objects that are gone, those in both tiers counted twice
+	Bytes     int64 // size of the condemned packs less that of the new ones
+}
+
+// prune takes away what no ref and no pin leads to. With all, also of packs that
+// have little of it.
+//
+// Why nothing that is needed goes, with writers and other prunes on any node: let R
+// be what refs and pins led to when the generation was raised, and N what has been
+// written since. A write's batch checks the generation in which its proof was made.
+// One of an older generation fails and is proved anew. In the new generation a proof
+// leans on refs and pins that were read after the raise, so by induction on what
+// was applied since, everything that is reachable lies in R or N. What is taken away
+// is in neither: the walk below covers R, packs registered since are no candidates,
+// and a hot object carries the generation it was written in and goes only while it
+// has the value that was read.
+//
+// Why a crash does no harm: after the raise, writes are proved once more; before the
+// swap, new packs are files without a record; after it, what is left to be done is
+// deleting what is dead already, and the next prune finds it.
+func (r *Repo) prune(ctx context.Context, all bool) (PruneReport, error) {
+	p := &pruning{r: r, all: all}
+	err := p.run(ctx)
+	if p.marks != nil {
+		p.marks.close()
+	}
+	if err != nil && p.overtaken(ctx) {
+		err = errOvertaken
+	}
+	return p.report, r.orGone(err)
+}
+
+// pruning is one prune under way.
+type pruning struct {
+	r       *Repo
+	all     bool
+	marks   *marks
+	gen     []byte    // the generation it has begun
+	number  uint64    // the same as a number
+	after   uint64    // the log's last number at the raise
+	raised  time.Time // the ledger's clock at the raise
+	swapped bool
+	waste   int64
+	report  PruneReport
+}
+
+func (p *pruning) run(ctx context.Context) error {
+	p.waste = p.r.waste.Load()
+	if err := p.raise(ctx); err != nil {
+		return err
+	}
+	if err := p.walkRoots(ctx); err != nil {
+		return fmt.Errorf("prune: find what is needed: %w", err)
+	}
+	if err := p.replacePacks(ctx); err != nil {
+		return fmt.Errorf("prune: %w", err)
+	}
+	if err := p.sweepHot(ctx); err != nil {
+		return fmt.Errorf("prune: delete hot objects: %w", err)
+	}
+	if err := p.sweepPins(ctx); err != nil {
+		return fmt.Errorf("prune: delete ended pins: %w", err)
+	}
+	p.r.waste.Add(-p.waste)
+	return nil
+}
+
+// overtaken reports whether another prune has begun meanwhile, or a candidate has
+// been replaced. What was taken away then may be what this one failed on.
+func (p *pruning) overtaken(ctx context.Context) bool {
+	if p.gen == nil {
+		return false
+	}
+	gen, list, err := p.r.livePacks(ctx)
+	if err != nil || !bytes.Equal(gen, p.gen) {
+		return err == nil
+	}
+	live := map[string]bool{}
+	for _, l := range list {
+		live[l.name] = true
+	}
+	for _, pack := range p.marks.packs {
+		if !live[pack.Name()] && !p.swapped {
+			return true
+		}
+	}
+	return false
+}
+
+// raise begins a generation. The packs are listed before it, so that all of them
+// were registered before; one that comes in between is no candidate, which only
+// spares it.
+func (p *pruning) raise(ctx context.Context) error {
+	old, err := p.begin(ctx)
+	if err != nil {
+		return fmt.Errorf("prune: %w", err)
+	}
+	n, err := strconv.ParseUint(string(old), 10, 64)
+	if err != nil {
+		return fmt.Errorf("read prune generation: %w", err)
+	}
+	gen := []byte(strconv.FormatUint(n+1, 10))
+	res, err := p.r.ledger.Apply(ctx, ledger.Batch{
+		Space:  p.r.space,
+		Checks: []ledger.Check{ledger.Equal(genKey, old)},
+		Sets:   []ledger.Set{{Key: genKey, Value: gen}},
+	})
+	if genMoved(err) {
+		return errOvertaken
+	}
+	if err != nil {
+		return fmt.Errorf("prune: begin generation %s: %w", gen, err)
+	}
+	p.gen, p.number, p.after, p.raised = gen, n+1, res.Seq, res.At
+	return nil
+}
+
+// begin opens the listed packs and gives the generation they were listed in.
+func (p *pruning) begin(ctx context.Context) (gen []byte, err error) {
+	for try := 1; ; try++ {
+		gen, list, err := p.r.livePacks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.marks, err = p.r.newMarks(list)
+		if !errors.Is(err, packs.ErrPackMissing) || try == listTries { // else it was replaced and removed meanwhile
+			return gen, err
+		}
+	}
+}
+
+// walkRoots marks all that is needed. Refs are read page by page, each as it stands
+// then; the log is read last: a ref that had another value at the raise than when
+// its page was read has its old value there.
+func (p *pruning) walkRoots(ctx context.Context) error {
+	err := p.r.eachPage(ctx, refKeys, func(items []ledger.Item) error {
+		for _, it := range items {
+			rec, err := decodeRefRecord(it.Value)
+			if err != nil {
+				return fmt.Errorf("read ref %s: %w", strings.TrimPrefix(it.Key, refKeys), err)
+			}
+			if err := p.marks.walk(ctx, rec.oid); err != nil {
+				return fmt.Errorf("%s: %w", strings.TrimPrefix(it.Key, refKeys), err)
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = p.walkPins(ctx)
+	}
+	if err == nil {
+		err = p.walkLog(ctx)
+	}
+	return err
+}
+
+// walkPins marks what pins hold, those included that ended after the raise: a write
+// of this generation may have been proved by them.
+func (p *pruning) walkPins(ctx context.Context) error {
+	return p.r.eachPage(ctx, pinKeys, func(items []ledger.Item) error {
+		for _, it := range items {
+			rec, err := decodePin(it.Value)
+			if err != nil {
+				return err
+			}
+			if p.ended(rec) {
+				continue
+			}
+			if err := p.marks.walk(ctx, rec.OID); err != nil {
+				return fmt.Errorf("pin %s: %w", strings.TrimPrefix(it.Key, pinKeys), err)
+			}
+		}
+		return nil
+	})
+}
+
+// ended reports whether a pin held nothing any more at the raise.
+func (p *pruning) ended(rec pinRecord) bool {
+	if rec.EndedIn != 0 {
+		return rec.EndedIn < p.number
+	}
+	return !rec.live(p.raised)
+}
+
+// walkLog marks every old and new value of refs that moved since the raise.
+func (p *pruning) walkLog(ctx context.Context) error {
+	v, err := p.r.ledger.Read(ctx, p.r.space)
+	if err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	defer v.Close()
+	for after := p.after; ; {
+		entries, err := v.Log(ctx, after, ledger.BulkKeys)
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		for _, e := range entries {
+			var entry LogEntry
+			if err := json.Unmarshal(e.Data, &entry); err != nil {
+				return fmt.Errorf("read log entry %d: %w", e.Seq, err)
+			}
+			for _, c := range entry.Changes {
+				for _, oid := range []refpolicy.OID{c.Old, c.New} {
+					if oid.IsZero() {
+						continue
+					}
+					if err := p.marks.walk(ctx, oid); err != nil {
+						return fmt.Errorf("log entry %d: %w", e.Seq, err)
+					}
+				}
+			}
+			after = e.Seq
+		}
+		if len(entries) < ledger.BulkKeys {
+			return nil
+		}
+	}
+}
+
+// eachPage reads all items below prefix, each page through a view of its own: a walk
+// over everything must not hold back what the ledger keeps for a view.
+func (r *Repo) eachPage(ctx context.Context, prefix string, fn func([]ledger.Item) error) error {
+	for start := prefix; ; {
+		page, err := r.page(ctx, prefix, start)
+		if err != nil {
+			return err
+		}
+		if err := fn(page); err != nil || len(page) < ledger.BulkKeys {
+			return err
+		}
+		start = page[len(page)-1].Key + "\x00"
+	}
+}
+
+func (r *Repo) page(ctx context.Context, prefix, start string) ([]ledger.Item, error) {
+	v, err := r.ledger.Read(ctx, r.space)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return v.Scan(ctx, prefix, start, ledger.BulkKeys)
+}
+
+// replacePacks writes what is needed of the packs that hold dead objects into new
+// ones and swaps them.
+func (p *pruning) replacePacks(ctx context.Context) (err error) {
+	rewrite, s := p.choose()
+	if len(rewrite) == 0 {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			s.drop(ctx, p.r, err)
+		}
+	}()
+	for _, kind := range kindsOf(s.old) {
+		made, ok, err := p.r.gitPack(ctx, kind, false, func(w io.Writer) error { return p.survivors(w, kind, rewrite) })
+		if err != nil {
+			return err
+		}
+		if ok {
+			s.new = append(s.new, made)
+			p.report.Bytes -= made.Size
+		}
+	}
+	if err := s.apply(ctx, p.r); err != nil {
+		return err
+	}
+	p.swapped = true
+	p.report.Condemned, p.report.Written = len(s.old), len(s.new)
+	for _, pack := range rewrite {
+		p.report.Bytes += pack.Size()
+	}
+	return p.forgetDead(ctx, rewrite)
+}
+
+// choose finds the packs worth rewriting: candidates with dead objects, without all
+// at least one in deadShare.
+func (p *pruning) choose() (rewrite []*markedPack, s *swap) {
+	s = &swap{gen: p.gen}
+	for _, pack := range p.marks.packs {
+		dead := 0
+		if pack.old {
+			for i := range pack.Count() {
+				if !p.marks.marked(pack.OID(i)) {
+					dead++
+				}
+			}
+		}
+		l := livePack{pack.Name(), pack.rec, pack.raw}
+		if dead > 0 && (p.all || dead*deadShare >= pack.Count()) {
+			rewrite, s.old = append(rewrite, pack), append(s.old, l)
+			p.report.Dead += dead
+			continue
+		}
+		s.lean = append(s.lean, l)
+	}
+	return rewrite, s
+}
+
+// deadShare is the part of a pack's objects, one in so many, that must be dead before
+// it is rewritten without being asked to.
+const deadShare = 8
+
+func kindsOf(list []livePack) []string {
+	var kinds []string
+	seen := map[string]bool{}
+	for _, p := range list {
+		if !seen[p.rec.Kind] {
+			seen[p.rec.Kind] = true
+			kinds = append(kinds, p.rec.Kind)
+		}
+	}
+	return kinds
+}
+
+// survivors names the needed objects of the packs of one kind that are rewritten,
+// each once, but for those that a pack which stays holds too.
+func (p *pruning) survivors(w io.Writer, kind string, rewrite []*markedPack) error {
+	goes := map[*markedPack]bool{}
+	for _, pack := range rewrite {
+		goes[pack] = true
+	}
+	line := make([]byte, 0, 41)
+	for _, pack := range rewrite {
+		if pack.rec.Kind != kind {
+			continue
+		}
+		for i := range pack.Count() {
+			oid := pack.OID(i)
+			if !p.marks.marked(oid) || !p.movesFrom(pack, oid, goes) {
+				continue
+			}
+			line = append(append(line[:0], oid.String()...), '\n')
+			if _, err := w.Write(line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// movesFrom reports whether a needed object is to be copied out of pack: none of the
+// packs that stay holds it, and pack is the first of those that go.
+func (p *pruning) movesFrom(pack *markedPack, oid refpolicy.OID, goes map[*markedPack]bool) bool {
+	first := true
+	for _, other := range p.marks.packs {
+		if other == pack {
+			first = false
+			continue
+		}
+		if (first || !goes[other]) && other.Has(oid) {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetDead takes out of the caches what has gone, and from the ledger by which ref
+// dead commits came in. That is a hint only: where a push brings such a commit again
+// in this very moment, its proof walks instead.
+func (p *pruning) forgetDead(ctx context.Context, gone []*markedPack) error {
+	var dead []refpolicy.OID
+	for _, pack := range gone {
+		for i := range pack.Count() {
+			if oid := pack.OID(i); !p.marks.marked(oid) {
+				dead = append(dead, oid)
+			}
+			if len(dead) == ledger.BulkKeys/4 || i == pack.Count()-1 {
+				if err := p.forget(ctx, dead); err != nil {
+					return err
+				}
+				dead = dead[:0]
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pruning) forget(ctx context.Context, dead []refpolicy.OID) error {
+	keys := make([]string, len(dead))
+	for n, oid := range dead {
+		p.r.store.cache.drop(objectID{p.r.id, oid})
+		p.r.store.commits.drop(objectID{p.r.id, oid})
+		keys[n] = bornKey(oid)
+	}
+	if len(dead) == 0 {
+		return nil
+	}
+	v, err := p.r.ledger.Peek(ctx, p.r.space)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	values, err := v.GetMany(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	b := ledger.Batch{Space: p.r.space, Checks: []ledger.Check{ledger.Equal(genKey, p.gen)}}
+	for n, value := range values {
+		if value != nil {
+			b.Deletes = append(b.Deletes, keys[n])
+		}
+	}
+	if len(b.Deletes) == 0 {
+		return nil
+	}
+	_, err = p.r.ledger.Apply(ctx, b)
+	return err
+}
+
+// sweepHot deletes the hot objects that were written before the raise and are not
+// needed, each only while it has the value that was read: one that is written again
+// has the new generation in it. They need not go in one batch with the packs, since
+// nothing leans on what is dead, and one that was written again must not hold up the
+// rest.
+func (p *pruning) sweepHot(ctx context.Context) error {
+	return p.r.eachPage(ctx, hotKeys, func(items []ledger.Item) error {
+		var dead []ledger.Item
+		var ids []refpolicy.OID
+		size := 0
+		for _, it := range items {
+			h, err := decodeHot(it.Value)
+			if err != nil {
+				return err
+			}
+			if oid := hotOID(it.Key); h.gen < p.number && !p.marks.marked(oid) {
+				dead, ids, size = append(dead, it), append(ids, oid), size+len(it.Value)
+			}
+		}
+		if len(dead) == 0 {
+			return nil
+		}
+		if err := p.r.coolDown(ctx, dead); err != nil {
+			return err
+		}
+		p.r.heat.objects.Add(-int64(len(dead)))
+		p.r.heat.bytes.Add(-int64(size))
+		p.r.hots.drop()
+		p.report.Dead += len(dead)
+		return p.forget(ctx, ids)
+	})
+}
+
+// sweepPins deletes the records of pins that held nothing at the raise.
+func (p *pruning) sweepPins(ctx context.Context) error {
+	return p.r.eachPage(ctx, pinKeys, func(items []ledger.Item) error {
+		for _, it := range items {
+			rec, err := decodePin(it.Value)
+			if err != nil {
+				return err
+			}
+			if !p.ended(rec) {
+				continue
+			}
+			_, err = p.r.ledger.Apply(ctx, ledger.Batch{
+				Space:   p.r.space,
+				Checks:  []ledger.Check{ledger.Equal(it.Key, it.Value)},
+				Deletes: []string{it.Key, pinnedKey(rec.OID, strings.TrimPrefix(it.Key, pinKeys))},
+			})
+			var check *ledger.CheckError
+			if err != nil && !errors.As(err, &check) {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,232 @@
+package gitstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+)
+
+// GCReport tells what upkeep did to one repo.
+type GCReport struct {
+	Repo    RepoInfo
+	Prune   PruneReport
+	Merged  int // packs that were united with others
+	Removed int // packs whose files were removed
+}
+
+// GC looks after all repos that want picks (nil: all): it prunes, merges packs and
+// removes those that were replaced. With now also what is little, and the files of
+// replaced packs at once: who is reading something that nothing leads to any more
+// may be told that it is not there. Without now only what is due is done. The
+// reports are of the repos done before an error.
+func (s *Store) GC(ctx context.Context, want func(RepoInfo) bool, now bool) ([]GCReport, error) {
+	ctx, end, err := s.work(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	var reports []GCReport
+	err = s.EachRepo(ctx, func(r *Repo) error {
+		if want != nil && !want(r.Info()) {
+			return nil
+		}
+		report, err := r.gc(ctx, now)
+		if errors.Is(err, ErrRepoNotFound) {
+			return nil // deleted meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("look after repo %s: %w", r.Info().Name, err)
+		}
+		reports = append(reports, report)
+		return nil
+	})
+	return reports, err
+}
+
+// EachRepo calls fn with every repo of the store, of all orgs, in no order. An error
+// of fn ends it.
+func (s *Store) EachRepo(ctx context.Context, fn func(*Repo) error) error {
+	folders, err := filepath.Glob(filepath.Join(s.reposDir(), "*", "repo_*"))
+	if err != nil {
+		return fmt.Errorf("list repos: %w", err)
+	}
+	for _, folder := range folders {
+		if info, err := os.Stat(filepath.Join(folder, "config")); err != nil || info.IsDir() {
+			continue // half made
+		}
+		r, err := s.opened(ctx, filepath.Base(folder))
+		if err == nil {
+			err = r.refresh(ctx)
+		}
+		if errors.Is(err, ErrRepoNotFound) {
+			continue
+		}
+		if err == nil {
+			err = fn(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gc does all upkeep of one repo. Of several that are asked for it at the same time,
+// in whatever process, one does it and the others wait.
+func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
+	start := time.Now()
+	r.upkeep.Lock()
+	defer r.upkeep.Unlock()
+	release, err := r.lease(ctx, now)
+	if err != nil || release == nil {
+		return GCReport{Repo: r.Info()}, err
+	}
+	defer release()
+	grace, least := r.store.limits.PackGrace, r.store.limits.MergePacks
+	if now {
+		grace, least = 0, 2
+	}
+	if now || r.pruneDue() {
+		if report.Prune, err = r.prune(ctx, now); err != nil && !errors.Is(err, errOvertaken) {
+			return report, err
+		}
+	}
+	if report.Merged, err = r.merge(ctx, least); err != nil && !replaced(err) {
+		return report, err
+	}
+	report.Removed, err = r.removeCondemned(ctx, grace)
+	report.Repo = r.Info()
+	r.store.observe("upkeep", time.Since(start))
+	return report, err
+}
+
+// replaced reports whether packs were replaced by another upkeep before this one's batch.
+func replaced(err error) bool {
+	var check *ledger.CheckError
+	return errors.As(err, &check) || errors.Is(err, packs.ErrPackMissing)
+}
+
+// pruneDue reports whether so much was deleted that pruning pays.
+func (r *Repo) pruneDue() bool { return r.waste.Load() >= int64(r.store.limits.PruneDeletions) }
+
+// due is what can be told without asking anybody: whether upkeep may have something to do.
+func (r *Repo) due() bool {
+	return r.pruneDue() || len(r.condemned()) > 0 || len(r.packNames()) >= r.store.limits.MergePacks
+}
+
+// leaseTime is how long a process may look after a repo before others believe that it is gone.
+const leaseTime = 30 * time.Minute
+
+type upkeepLease struct {
+	Holder string    `json:"holder"`
+	Until  time.Time `json:"until"`
+}
+
+// lease keeps several processes from doing the same work; what they do is right
+// without it. release is nil if another one holds it and wait is false.
+func (r *Repo) lease(ctx context.Context, wait bool) (release func(), err error) {
+	if !r.store.shared {
+		return func() {}, nil
+	}
+	for {
+		raw, held, err := r.takeLease(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("take upkeep lease: %w", err)
+		}
+		if held {
+			return func() { r.dropLease(raw) }, nil
+		}
+		if !wait {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (r *Repo) takeLease(ctx context.Context) (raw []byte, held bool, err error) {
+	old, err := readKey(ctx, r.ledger.Read, r.space, leaseKey)
+	if err != nil {
+		return nil, false, err
+	}
+	now, err := r.ledger.Now(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	check := ledger.Absent(leaseKey)
+	if old != nil {
+		var l upkeepLease
+		if err := json.Unmarshal(old, &l); err == nil && now.Before(l.Until) {
+			return nil, false, nil
+		}
+		check = ledger.Equal(leaseKey, old)
+	}
+	raw = mustJSON(upkeepLease{uuid.NewString(), now.Add(leaseTime)})
+	_, err = r.ledger.Apply(ctx, ledger.Batch{
+		Space: r.space, Checks: []ledger.Check{check}, Sets: []ledger.Set{{Key: leaseKey, Value: raw}},
+	})
+	var taken *ledger.CheckError
+	if errors.As(err, &taken) {
+		return nil, false, nil
+	}
+	return raw, err == nil, err
+}
+
+// dropLease ends a lease also when the work was cut short; what fails here ends by itself.
+func (r *Repo) dropLease(raw []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), dropPatience)
+	defer cancel()
+	_, err := r.ledger.Apply(ctx, ledger.Batch{
+		Space: r.space, Checks: []ledger.Check{ledger.Equal(leaseKey, raw)}, Deletes: []string{leaseKey},
+	})
+	if err != nil {
+		r.store.log.Debug("release upkeep lease", "repo", r.id, "err", err)
+	}
+}
+
+// keepUp looks after the open repos again and again until the store closes: one at a
+// time, with processes of low priority, so that commits are not held up.
+func (s *Store) keepUp(every time.Duration) {
+	// What is cut short here is done another time; closing waits for requests alone.
+	ctx, cancel := context.WithCancel(s.life)
+	defer cancel()
+	s.works.Go(func() { <-s.closed; cancel() })
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.closed:
+			return
+		case <-t.C:
+		}
+		for _, r := range s.dueRepos() {
+			if _, err := r.gc(ctx, false); err != nil && ctx.Err() == nil && !errors.Is(err, ErrRepoNotFound) {
+				s.log.Warn("upkeep", "repo", r.id, "err", err)
+			}
+		}
+	}
+}
+
+func (s *Store) dueRepos() []*Repo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var due []*Repo
+	for _, r := range s.repos {
+		if r.due() {
+			due = append(due, r)
+		}
+	}
+	return due
+}
