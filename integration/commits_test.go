@@ -278,7 +278,7 @@ func TestCase2_6_Guards(t *testing.T) {
 
 func TestA07_ChunksAndCutStreams(t *testing.T) {
 	g := start(t)
-	r, head := g.seeded()
+	r, _ := g.seeded()
 	over := lines([]map[string]any{upsert("f", "1")}, harness.Chunk("1", bytes.Repeat([]byte("x"), chunkSize+1), true))
 	if a := g.do(r.packAsk(over, r.write)); a.Status != 413 || a.Text("code") != "payload_too_large" || a.Text("result", "status") != "payload_too_large" {
 		t.Errorf("chunk of 4 MiB and a byte = %s, want 413 payload_too_large", a)
@@ -287,7 +287,7 @@ func TestA07_ChunksAndCutStreams(t *testing.T) {
 	if a := g.do(r.packAsk(full, r.write)); a.Status != 201 {
 		t.Errorf("chunk of 4 MiB = %s, want 201", a)
 	}
-	head = r.head("main", false)
+	head := r.head("main", false)
 	for _, n := range []int{0, 1, 100, 5000, 6 << 20} {
 		ask := r.packAsk("", r.write)
 		half := lines([]map[string]any{upsert("big", "1")}, harness.Chunk("1", bytes.Repeat([]byte("y"), chunkSize), false), harness.Chunk("1", bytes.Repeat([]byte("y"), chunkSize), true))
