@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,45 +173,80 @@ func countKeys(t testing.TB, r *Repo, prefix string) int {
 	return len(items)
 }
 
-// What is pinned while a prune walks, and unpinned before it reads the pins, may be
-// what a write of the new generation leans on.
+// leans are what a proof may lean on: how it becomes the only root of a commit, and
+// how it goes away.
+var leans = []struct {
+	name       string
+	only, lose func(ctx context.Context, r *Repo, pin Pin) error
+}{
+	{"pin", deleteA, unpin},
+	{"branch", unpin, deleteA},
+}
+
+func deleteA(ctx context.Context, r *Repo, _ Pin) error {
+	return r.DeleteBranch(ctx, someone, sessionA)
+}
+
+func unpin(ctx context.Context, r *Repo, pin Pin) error { return r.Unpin(ctx, someone, pin.ID) }
+
+// A write of the new generation is proved by a branch or pin that goes before the
+// prune reads refs and pins, and is applied only after the prune has ended. What it
+// leant on is still there.
 func TestPruneKeepsWhatAProofLeantOn(t *testing.T) {
-	h := &hookedLedger{Ledger: openTestLedger(t)}
-	r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger = h }), "repo")
-	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
-	old := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "pinned\n"}}).Commit
-	pin, err := r.Pin(t.Context(), someone, old, "holder", 0)
-	if err != nil {
-		t.Fatalf("Pin: %v", err)
-	}
-	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
-		t.Fatalf("DeleteBranch: %v", err)
-	}
-	if err := r.Settle(t.Context()); err != nil {
-		t.Fatalf("Settle: %v", err)
-	}
-	raises := func(b ledger.Batch) bool { return len(b.Sets) == 1 && b.Sets[0].Key == genKey }
-	h.hook(raises, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
-		res, err := h.Ledger.Apply(ctx, b)
-		if err != nil {
-			return res, err
+	for _, lean := range leans {
+		for _, tier := range settledOrNot {
+			t.Run(lean.name+"-"+tier.name, func(t *testing.T) {
+				h := &hookedLedger{Ledger: openTestLedger(t)}
+				r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger = h }), "repo")
+				mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
+				old := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "leant on\n"}}).Commit
+				dead := mustCommit(t, r, someone, testCommit{target: "refs/heads/dead", base: mainRef, files: map[string]string{"a": "dead\n"}}).Commit
+				pin, err := r.Pin(t.Context(), someone, old, "holder", 0)
+				if err != nil {
+					t.Fatalf("Pin: %v", err)
+				}
+				if err := r.DeleteBranch(t.Context(), someone, "refs/heads/dead"); err != nil {
+					t.Fatalf("DeleteBranch: %v", err)
+				}
+				if err := lean.only(t.Context(), r, pin); err != nil {
+					t.Fatalf("leave one root alone: %v", err)
+				}
+				tier.settle(t, r)
+				proved, pruned, made := make(chan struct{}), make(chan struct{}), make(chan error)
+				raises := func(b ledger.Batch) bool { return len(b.Sets) == 1 && b.Sets[0].Key == genKey }
+				creates := func(b ledger.Batch) bool {
+					return slices.ContainsFunc(b.Sets, func(s ledger.Set) bool { return s.Key == refKey(sessionB) })
+				}
+				h.hook(raises, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
+					res, err := h.Ledger.Apply(ctx, b)
+					h.hook(creates, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
+						close(proved)
+						<-pruned
+						return h.Ledger.Apply(ctx, b)
+					})
+					go func() {
+						_, err := r.CreateBranch(t.Context(), someone, BranchSpec{Target: sessionB, Base: old.String()})
+						made <- err
+					}()
+					<-proved
+					if err := lean.lose(ctx, r, pin); err != nil {
+						t.Errorf("take away what the proof leant on: %v", err)
+					}
+					return res, err
+				})
+				gcNow(t, r)
+				close(pruned)
+				if err := <-made; err != nil {
+					t.Errorf("CreateBranch: %v", err)
+				}
+				wantReadable(t, r, dead, false)
+				wantFile(t, r, old, "a", "leant on\n")
+				if err := checkWhole(t.Context(), r); err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		// The branch is proved by the pin, then the pin goes, then the branch's batch is applied.
-		makes := func(b ledger.Batch) bool { return b.Log != nil }
-		h.hook(makes, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
-			if err := r.Unpin(ctx, someone, pin.ID); err != nil {
-				t.Errorf("Unpin: %v", err)
-			}
-			return h.Ledger.Apply(ctx, b)
-		})
-		if _, err := r.CreateBranch(ctx, someone, BranchSpec{Target: sessionB, Base: old.String()}); err != nil {
-			t.Errorf("CreateBranch: %v", err)
-		}
-		return res, nil
-	})
-	gcNow(t, r)
-	wantReadable(t, r, old, true)
-	wantFile(t, r, old, "a", "pinned\n")
+	}
 }
 
 // A write whose proof is older than a prune is proved anew and does not bring back
