@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -90,12 +91,17 @@ http {
 }
 `
 
-// run starts a helper and ends it with the group.
+// run starts a helper and ends it with the group. fcgiwrap leaves its workers behind
+// when it ends alone, so a helper has a process group that ends as a whole.
 func (w *workshop) run(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	w.onStop((&process{cmd: cmd}).stop)
+	w.onStop(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		_ = cmd.Wait()
+	})
 	return nil
 }
 
