@@ -237,6 +237,37 @@ var syncPoints = []struct {
 		c.commit(r, testCommit{target: sessionA, files: map[string]string{"a": "of the session\n"}})
 		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA) }, sets("site", sessionA, refpolicy.OID{}))
 	}},
+	{"merge of packs", func(t *testing.T, c *cutStore, r *Repo) {
+		for i := range 3 {
+			mustCommitUncut(c, r, testCommit{target: mainRef, files: map[string]string{"a": fmt.Sprint("state ", i)}})
+			if err := r.Settle(t.Context()); err != nil {
+				t.Fatalf("Settle: %v", err)
+			}
+		}
+		c.step(func() error { return mergeAll(t.Context(), r, 3) }, nil)
+		c.step(func() error { _, err := r.removeCondemned(t.Context(), 0); return err }, nil)
+		c.commit(r, testCommit{target: mainRef, files: map[string]string{"after": "merging\n"}})
+	}},
+	{"prune", func(t *testing.T, c *cutStore, r *Repo) {
+		mustCommitUncut(c, r, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "of the session\n"}})
+		if _, err := r.Pin(t.Context(), someone, c.told.repos["site"][mainRef], "holder", 0); err != nil {
+			t.Fatalf("Pin: %v", err)
+		}
+		if err := r.Settle(t.Context()); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
+		mustCommitUncut(c, r, testCommit{target: sessionA, files: map[string]string{"b": "hot\n"}})
+		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA) }, sets("site", sessionA, refpolicy.OID{}))
+		c.step(func() error {
+			report, err := r.prune(t.Context(), true)
+			if err == nil && (report.Condemned != 1 || report.Written != 1) {
+				err = fmt.Errorf("prune did %+v, want one pack in place of another", report)
+			}
+			return err
+		}, nil)
+		c.step(func() error { _, err := r.removeCondemned(t.Context(), 0); return err }, nil)
+		c.commit(r, testCommit{target: mainRef, files: map[string]string{"after": "pruning\n"}})
+	}},
 	{"repos", func(t *testing.T, c *cutStore, r *Repo) {
 		create := func(name string) {
 			c.step(func() error {
@@ -258,6 +289,21 @@ var syncPoints = []struct {
 		}, func(repos map[string]map[refpolicy.RefName]refpolicy.OID) { delete(repos, "second") })
 		create("second")
 	}},
+}
+
+// mustCommitUncut makes a commit between cuts.
+func mustCommitUncut(c *cutStore, r *Repo, tc testCommit) {
+	c.t.Helper()
+	res := mustCommit(c.t, r, someone, tc)
+	sets("site", tc.target, res.Commit)(c.told.repos)
+}
+
+// mergeAll merges the packs of a repo, of which want must come together.
+func mergeAll(ctx context.Context, r *Repo, want int) error {
+	if n, err := r.merge(ctx, 2); err != nil || n != want {
+		return fmt.Errorf("merge united %d packs, want %d: %w", n, want, err)
+	}
+	return nil
 }
 
 // adoptPack takes over a pack as git would have written it for a push.
@@ -350,7 +396,7 @@ func (c *cutStore) reopen(at cut, loss packstest.Loss) error {
 		return fmt.Errorf("open ledger: %w", err)
 	}
 	defer db.Close()
-	s, err := Open(context.Background(), Options{Dir: root, Ledger: db, Logger: quiet, Git: c.store.git})
+	s, err := Open(context.Background(), Options{Dir: root, Ledger: db, Logger: quiet, Git: c.store.git, FS: unsynced{}})
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
@@ -444,8 +490,14 @@ func works(s *Store) error {
 		if err != nil {
 			return err
 		}
-		if len(files) != len(r.packNames()) {
-			return fmt.Errorf("repo %s has %d pack files and %d registered packs", name, len(files), len(r.packNames()))
+		if known := len(r.packNames()) + len(r.condemned()); len(files) != known {
+			return fmt.Errorf("repo %s has %d pack files and %d registered packs", name, len(files), known)
+		}
+		if err := upkeepHard(ctx, r); err != nil {
+			return fmt.Errorf("upkeep of %s after the cut: %w", name, err)
+		}
+		if err := checkWhole(ctx, r); err != nil {
+			return fmt.Errorf("repo %s after upkeep: %w", name, err)
 		}
 	}
 	return nil
