@@ -19,8 +19,7 @@ type indexedPack struct {
 	info     packs.Info
 	sent     []placed
 	appended []refpolicy.OID
-	end      int64 // where in the client's pack its last object ends
-	backward bool  // a delta stands before its base, both of the client
+	backward bool // a delta stands before its base, both of the client
 }
 
 // placed is an entry of a pack.
@@ -31,7 +30,7 @@ type placed struct {
 
 // adoptIndexed takes over the pack that index-pack made in the folder. Until it is
 // registered nobody knows it.
-func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, src *packSource) (indexedPack, error) {
+func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, count int) (indexedPack, error) {
 	base := filepath.Join(folder, "pack", name)
 	file, err := os.Open(base + ".pack")
 	if err != nil {
@@ -46,7 +45,7 @@ func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, src *packS
 	if err != nil {
 		return indexedPack{}, err
 	}
-	got, err := r.indexed(info, src.count())
+	got, err := r.indexed(info, count)
 	if err == nil && len(got.appended) > 0 {
 		got.backward, err = hasBackward(file, got.sent)
 	}
@@ -71,10 +70,7 @@ func (r *Repo) indexed(info packs.Info, count int) (indexedPack, error) {
 	})
 	slices.SortFunc(all, func(a, b placed) int { return int(a.at - b.at) })
 	count = min(count, len(all))
-	got := indexedPack{info: info, sent: all[:count], end: p.Size() - packTrailer}
-	if count < len(all) {
-		got.end = all[count].at
-	}
+	got := indexedPack{info: info, sent: all[:count]}
 	for _, e := range all[count:] {
 		got.appended = append(got.appended, e.oid)
 	}
@@ -96,11 +92,11 @@ func hasBackward(file io.ReaderAt, sent []placed) (bool, error) {
 			return false, fmt.Errorf("read pushed pack: %w", err)
 		}
 		p := &packParser{data: head[:n]}
-		var entry packEntry
-		if _, err := p.head(&entry); err != nil {
+		typ, _, err := readEntryHead(p)
+		if err != nil {
 			return false, fmt.Errorf("read pushed pack: %w", err)
 		}
-		if entry.typ != refDelta {
+		if typ != refDelta {
 			continue
 		}
 		var base refpolicy.OID

@@ -157,7 +157,7 @@ func TestMalformedPushes(t *testing.T) {
 			{"cut", command + pack[:len(pack)-30], "unpack bad object: pack: "},
 			{"garbage behind", command + pack + "more", "unpack bad object: pack: "},
 			{"damaged", command + pack[:40] + "x" + pack[41:], "unpack bad object: pack: "},
-			{"wrong checksum", command + pack[:len(pack)-1] + string(pack[len(pack)-1]^1), "unpack bad object: pack: checksum does not match"},
+			{"wrong checksum", command + pack[:len(pack)-1] + string([]byte{pack[len(pack)-1] ^ 1}), "unpack bad object: pack: checksum does not match"},
 			{"twice", command + twice(), "comes twice"},
 			{"bad object", command + badTree(), "unpack object "},
 			{"not a command", pkts("hello", ""), "expected old/new/ref"},

@@ -111,16 +111,19 @@ func (p *packParser) header(maxObjects int) (int, error) {
 
 func (p *packParser) entry() error {
 	e := packEntry{at: p.pos}
-	size, err := p.head(&e)
+	typ, size, err := readEntryHead(p)
 	if err != nil {
 		return err
 	}
+	e.typ = typ
 	switch e.typ {
 	case CommitObject, TreeObject, BlobObject, TagObject:
 	case ofsDelta:
-		if e.back, err = p.offset(e.at); err != nil {
+		back, err := readBaseOffset(p, int64(e.at))
+		if err != nil {
 			return err
 		}
+		e.back = int(back)
 	case refDelta:
 		if len(p.data)-p.pos < len(e.base) {
 			return packFault("cut short")
@@ -136,55 +139,13 @@ func (p *packParser) entry() error {
 	return nil
 }
 
-func (p *packParser) next() (byte, error) {
+// ReadByte gives the next byte.
+func (p *packParser) ReadByte() (byte, error) {
 	if p.pos >= len(p.data) {
 		return 0, packFault("cut short")
 	}
 	p.pos++
 	return p.data[p.pos-1], nil
-}
-
-// head reads type and size.
-func (p *packParser) head(e *packEntry) (size uint64, err error) {
-	b, err := p.next()
-	if err != nil {
-		return 0, err
-	}
-	e.typ = ObjectType(b >> 4 & 7)
-	size = uint64(b & 15)
-	for shift := 4; b&0x80 != 0; shift += 7 {
-		if b, err = p.next(); err != nil {
-			return 0, err
-		}
-		if shift > 56 {
-			return 0, packFault("size of an entry is out of bounds")
-		}
-		size |= uint64(b&0x7f) << shift
-	}
-	return size, nil
-}
-
-// offset reads where the base of an ofsDelta begins: a big-endian number of 7 bits
-// a byte in which each further byte adds one to what stands before it.
-func (p *packParser) offset(at int) (int, error) {
-	b, err := p.next()
-	if err != nil {
-		return 0, err
-	}
-	n := int(b & 0x7f)
-	for b&0x80 != 0 {
-		if b, err = p.next(); err != nil {
-			return 0, err
-		}
-		if n++; n >= 1<<40 {
-			return 0, packFault("base of a delta is out of bounds")
-		}
-		n = n<<7 | int(b&0x7f)
-	}
-	if n == 0 || n > at {
-		return 0, packFault("base of a delta is out of bounds")
-	}
-	return at - n, nil
 }
 
 // inflate reads the zlib stream of an entry, which must have exactly size bytes.

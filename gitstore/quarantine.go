@@ -3,7 +3,6 @@ package gitstore
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -29,15 +28,16 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 		}
 	}()
 	src := &packSource{r: io.MultiReader(bytes.NewReader(head), rest), limit: r.store.limits.PackBytes}
-	name, err := r.indexPack(ctx, folder, src, taken)
+	scan := newPackScan(src, func() int64 { return src.n }, r.store.limits.FileBytes)
+	name, err := r.indexPack(ctx, c, folder, src, scan, taken)
 	if err != nil {
 		return r.indexFailed(c, err)
 	}
-	got, err := r.adoptIndexed(ctx, folder, name, src)
+	got, err := r.adoptIndexed(ctx, folder, name, scan.count)
 	if err != nil {
 		return in, fmt.Errorf("take over pushed pack: %w", err)
 	}
-	in, err = r.examine(ctx, c, got, src)
+	in, err = r.examine(ctx, c, got)
 	if err == nil && in.pack != nil {
 		// Packs build on packs alone: what is hot is no file that git sees for good.
 		err = r.Settle(ctx)
@@ -48,41 +48,51 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 	return in, err
 }
 
-// packSource counts what is read of a pack and ends it at the limit.
+// packSource reads a pack from its client up to the limit and passes it on, each
+// piece only when the next has come: the last one waits, so that nobody works on a
+// pack before all of it was looked at.
 type packSource struct {
 	r     io.Reader
 	n     int64
 	limit int64
-	head  []byte // the pack's first packHeader bytes, once they were read
-	err   error  // why reading ended, if not at the end
+	to    io.Writer
+	held  []byte
 }
+
+// errGitEnded says that index-pack took no more; it tells itself why.
+var errGitEnded = errors.New("index-pack has ended")
 
 func (s *packSource) Read(b []byte) (int, error) {
 	n, err := s.r.Read(b)
-	s.n += int64(n)
-	if missing := packHeader - len(s.head); missing > 0 {
-		s.head = append(s.head, b[:min(n, missing)]...)
+	if n > 0 {
+		if err := s.pass(); err != nil {
+			return 0, err
+		}
+		s.n += int64(n)
+		s.held = append(s.held, b[:n]...)
 	}
 	switch {
 	case s.n > s.limit:
-		err = &unpackError{fmt.Sprintf("pack is over the limit of %d bytes", s.limit)}
-		s.err = err
+		return 0, &unpackError{fmt.Sprintf("pack is over the limit of %d bytes", s.limit)}
 	case err != nil && err != io.EOF:
-		s.err = &lostError{err}
+		return n, &lostError{err}
 	}
 	return n, err
 }
 
-// count is the number of entries that the head of the pack names.
-func (s *packSource) count() int {
-	if len(s.head) < packHeader {
-		return 0
+func (s *packSource) pass() error {
+	if len(s.held) == 0 {
+		return nil
 	}
-	return int(binary.BigEndian.Uint32(s.head[8:]))
+	if _, err := s.to.Write(s.held); err != nil {
+		return errGitEnded
+	}
+	s.held = s.held[:0]
+	return nil
 }
 
 // indexPack runs git index-pack and gives the name of the pack in the folder.
-func (r *Repo) indexPack(ctx context.Context, folder string, src *packSource, taken func()) (string, error) {
+func (r *Repo) indexPack(ctx context.Context, c Caller, folder string, src *packSource, scan *packScan, taken func()) (string, error) {
 	dir, alternates, release, err := r.gitObjects(ctx)
 	if err != nil {
 		return "", err
@@ -98,15 +108,19 @@ func (r *Repo) indexPack(ctx context.Context, folder string, src *packSource, ta
 		return "", err
 	}
 	stdin := p.StdinPipe()
-	// git ending early is told by Wait; what it did not read is left to the connection.
-	_, _ = io.CopyBuffer(justWriter{stdin}, justReader{src}, make([]byte, 128<<10))
-	if src.err != nil {
+	src.to = stdin
+	if err = scan.run(); err == nil {
+		taken()
+		if err = r.checkBases(ctx, c, scan); err == nil {
+			err = src.pass()
+		}
+	}
+	if err != nil && !errors.Is(err, errGitEnded) {
 		p.Kill()
 		_ = p.Wait() // it was killed
-		return "", src.err
+		return "", err
 	}
 	_ = stdin.Close()
-	taken()
 	if err := p.Wait(); err != nil {
 		return "", err
 	}
@@ -119,45 +133,52 @@ func (r *Repo) indexPack(ctx context.Context, folder string, src *packSource, ta
 	return "pack-" + hex, nil
 }
 
-// justWriter and justReader keep io.CopyBuffer to the buffer it was given.
-type (
-	justWriter struct{ io.Writer }
-	justReader struct{ io.Reader }
-)
+// errUnproved says that a pack builds on what does not exist for the caller.
+var errUnproved = errors.New("a base of the pack is not readable")
 
-// faultsOfStream are what index-pack says of a pack before it looks at any base. All
-// else that it says may speak of a base.
-var faultsOfStream = []struct{ said, text string }{
-	{"pack is corrupted (SHA1 mismatch)", "checksum does not match"},
-	{"early EOF", "cut short"},
-	{"inflate returned", "entry cannot be inflated"},
-	{"pack signature mismatch", "no header"},
-	{"pack version", "unsupported version"},
-	{"unknown object type", "entry of unknown type"},
-	{"offset value overflow", "base of a delta is out of bounds"},
-	{"delta base offset is out of bound", "base of a delta is out of bounds"},
+// checkBases refuses stored bases that are too large to be held in memory.
+func (r *Repo) checkBases(ctx context.Context, c Caller, scan *packScan) error {
+	for oid := range scan.bases {
+		_, size, err := r.header(ctx, oid)
+		if errors.Is(err, ErrObjectNotFound) || err == nil && size <= maxDelta {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		ok, err := r.allReadable(ctx, c, map[refpolicy.OID]bool{oid: true})
+		if err == nil && !ok {
+			err = errUnproved
+		}
+		if err == nil {
+			err = errLargeDelta
+		}
+		return err
+	}
+	return nil
 }
 
-// indexFailed is the answer when git took no pack. What it says of bases is not
+// indexFailed is the answer when no pack was taken. What git says of bases is not
 // passed on: to a caller who may not read all, an unresolved delta and one against
-// what it may not read are the same.
+// what it may not read are the same. All that can be wrong before git looks at a
+// base was found by the scan, but for the checksum.
 func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
+	switch {
+	case errors.Is(err, errUnproved):
+		return unproved(), nil
+	case errors.Is(err, ErrBadObject):
+		return incoming{}, &unpackError{err.Error()}
+	}
 	var exit *gitcmd.ExitError
 	if !errors.As(err, &exit) || exit.Signal != 0 {
 		return incoming{}, err
 	}
-	for _, f := range faultsOfStream {
-		if strings.Contains(exit.Stderr, f.said) {
-			return incoming{}, &unpackError{packFault("%s", f.text).Error()}
-		}
-	}
 	switch {
 	case strings.Contains(exit.Stderr, "No space left on device"):
 		return incoming{}, fmt.Errorf("index pack: %w", syscall.ENOSPC)
-	case strings.Contains(exit.Stderr, "ut of memory"):
-		return incoming{}, &unpackError{"an object needs more memory than the server gives a push"}
-	}
-	if c.Policy.RestrictsReads() || strings.Contains(exit.Stderr, "unresolved delta") {
+	case strings.Contains(exit.Stderr, "pack is corrupted (SHA1 mismatch)"):
+		return incoming{}, &unpackError{packFault("checksum does not match").Error()}
+	case c.Policy.RestrictsReads(), strings.Contains(exit.Stderr, "unresolved delta"):
 		return unproved(), nil
 	}
 	r.store.log.Info("pushed pack refused", "repo", r.id, "err", exit)
@@ -165,10 +186,7 @@ func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
 }
 
 // examine looks at an adopted pack. One that cannot be taken leaves pack nil.
-func (r *Repo) examine(ctx context.Context, c Caller, got indexedPack, src *packSource) (incoming, error) {
-	if more := src.n - packTrailer - got.end; more != 0 {
-		return incoming{}, &unpackError{packFault("%d bytes after its last object", more).Error()}
-	}
+func (r *Repo) examine(ctx context.Context, c Caller, got indexedPack) (incoming, error) {
 	if got.backward && c.Policy.RestrictsReads() {
 		return unproved(), nil
 	}
