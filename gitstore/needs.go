@@ -46,9 +46,8 @@ func (p *proof) settleNeeds(ctx context.Context) error {
 
 // search walks stored trees and takes what it meets off the proof's needs.
 type search struct {
-	p     *proof
-	seen  map[refpolicy.OID]bool
-	depth int // of the tree being walked
+	p    *proof
+	seen map[refpolicy.OID]bool
 }
 
 func (s *search) found(oid refpolicy.OID, t ObjectType) {
@@ -118,36 +117,37 @@ func (s *search) commitTree(ctx context.Context, oid refpolicy.OID) error {
 	return s.tree(ctx, h.tree)
 }
 
-func (s *search) tree(ctx context.Context, oid refpolicy.OID) error {
-	// Each push may set up to maxTreeDepth folders on top of a stored tree, again and
-	// again, so what lies deeper is not looked for.
-	if s.seen[oid] || len(s.p.need) == 0 || s.depth > 2*maxTreeDepth {
-		return nil
-	}
-	s.seen[oid] = true
-	s.depth++
-	defer func() { s.depth-- }()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.found(oid, TreeObject)
-	data, err := s.p.r.typed(ctx, oid, TreeObject)
-	if err != nil {
-		return err
-	}
-	entries, err := parseTree(data)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		switch {
-		case e.mode == ModeSubmodule:
-		case e.isTree():
-			if err := s.tree(ctx, e.oid); err != nil {
-				return err
+// tree walks a stored tree. Each push may set more folders on top of one that is
+// stored already, so it keeps a stack of its own.
+func (s *search) tree(ctx context.Context, root refpolicy.OID) error {
+	stack := []refpolicy.OID{root}
+	for len(stack) > 0 && len(s.p.need) > 0 {
+		oid := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if s.seen[oid] {
+			continue
+		}
+		s.seen[oid] = true
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		s.found(oid, TreeObject)
+		data, err := s.p.r.typed(ctx, oid, TreeObject)
+		if err != nil {
+			return err
+		}
+		entries, err := parseTree(data)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			switch {
+			case e.mode == ModeSubmodule:
+			case e.isTree():
+				stack = append(stack, e.oid)
+			default:
+				s.found(e.oid, BlobObject)
 			}
-		default:
-			s.found(e.oid, BlobObject)
 		}
 	}
 	return nil

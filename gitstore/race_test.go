@@ -31,7 +31,7 @@ func TestG01_TwoWritersOneLargeBlob(t *testing.T) {
 	r := newTestRepo(t, s, "site")
 	head := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "0\n"}}).Commit
 	stale := head
-	for round, size := range append([]int{8 << 20, 8 << 20}, slicesOf(50_000, 30)...) {
+	for round, size := range append([]int{8 << 20}, slicesOf(50_000, 20)...) {
 		blob := noise(size + round)
 		var wg sync.WaitGroup
 		var won CommitResult
@@ -61,8 +61,8 @@ func TestG01_TwoWritersOneLargeBlob(t *testing.T) {
 		}
 		stale, head = head, won.Commit
 	}
-	if files, err := r.dir.Files(); err != nil || len(files) != 32 {
-		t.Errorf("%d pack files, %v; want the 32 of the winners", len(files), err)
+	if files, err := r.dir.Files(); err != nil || len(files) != 21 {
+		t.Errorf("%d pack files, %v; want the 21 of the winners", len(files), err)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestWritersReadersAndSettling(t *testing.T) {
 		})
 		r := newTestRepo(t, s, "busy")
 		first := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "0\n"}})
-		const writers, commits = 32, 12
+		const writers, commits = 32, 8
 		told := make(chan refpolicy.OID, writers*commits+1)
 		told <- first.Commit
 		var write, read sync.WaitGroup
@@ -195,7 +195,7 @@ func isMovedErr(err error) bool {
 // told that the repo is not there, and afterwards nothing of it can be read.
 func TestDeleteRepoUnderWork(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Limits.SettleObjects, o.Limits.HotPackBytes, o.Logger = 10, 2000, quiet })
-	for round := range 6 {
+	for round := range 4 {
 		name := fmt.Sprint("doomed-", round)
 		if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
 			t.Fatalf("CreateRepo: %v", err)

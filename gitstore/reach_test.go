@@ -422,7 +422,7 @@ func TestDeepTreesAreBounded(t *testing.T) {
 		t.Errorf("%d folders in each other: %v, want ErrBadObject", maxTreeDepth+1, err)
 	}
 	objects, top := []NewObject{newBlob("leaf\n"), leaf}, leaf.OID
-	for range 4 {
+	for range 3 {
 		objects = append(objects, nest(top, maxTreeDepth-2)...)
 		top = objects[len(objects)-1].OID
 		commit := newCommitOn(top, w.headA)
