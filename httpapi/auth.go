@@ -39,11 +39,18 @@ func callerOf(p *tokens.Principal) gitstore.Caller {
 	}
 }
 
-// admit checks, in this order: the token, that claim and path agree, the scope,
-// and that the repo exists.
+// admit checks, in this order: the token, the limits on who may be here at once,
+// that claim and path agree, the scope, and that the repo exists.
 func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	var err error
 	if q.who, err = s.authenticate(q.x, q.r, false); err != nil {
+		return err
+	}
+	kind := places
+	if rt.git {
+		kind = gitPlaces
+	}
+	if err := s.letIn(q.x, q.r, kind); err != nil {
 		return err
 	}
 	if rt.access >= repoName {
@@ -64,6 +71,28 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 		q.repo, err = s.Store.Repo(q.ctx(), q.who.Org, q.name)
 	}
 	return err
+}
+
+// letIn makes a request wait until there is a place for it, and then for its turn.
+// Its body is not touched before it has a place; a small one is then read ahead, so
+// that waiting for it costs nobody a turn.
+func (s *Server) letIn(x *exchange, r *http.Request, kind supply) error {
+	upload := int64(0)
+	if x.body != nil && r.ContentLength > countedBody {
+		upload = r.ContentLength
+	}
+	p, err := s.fair.enter(r.Context(), x.who, kind, upload)
+	if err != nil {
+		return err
+	}
+	x.pass = p
+	if x.body != nil {
+		x.body.pass, x.body.paid = p, max(upload, countedBody)
+		if r.ContentLength > 0 && r.ContentLength <= smallBody {
+			x.body.hold(r.ContentLength)
+		}
+	}
+	return p.begin()
 }
 
 // namedRepo is the repo of the token's claim, which the path must agree with where

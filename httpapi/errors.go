@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -82,6 +84,7 @@ const (
 	codeTimeout      = "timeout"
 	codeCanceled     = "canceled"
 	codeNoSpace      = "no_space"
+	codeTooMany      = "too_many_requests"
 )
 
 // statusCanceled is what a request is logged with whose client went away.
@@ -166,6 +169,7 @@ func problemOf(err error) problem {
 func typedProblem(err error) (problem, bool) {
 	var (
 		request *requestError
+		limit   *limitError
 		moved   *gitstore.RefMovedError
 		clash   *gitstore.NameClashError
 		denied  *refpolicy.DeniedError
@@ -177,6 +181,8 @@ func typedProblem(err error) (problem, bool) {
 	switch {
 	case errors.As(err, &request):
 		return request.problem(), true
+	case errors.As(err, &limit):
+		return limit.problem(), true
 	case errors.As(err, &moved):
 		return problem{http.StatusConflict, codeConflict, moved.Error()}, true
 	case errors.As(err, &clash):
@@ -300,14 +306,33 @@ func (p problem) body() problemBody {
 	}
 }
 
+// refusedDrain is how much is read and thrown away of the body of a request that
+// is over a limit. One that was not let in must cost little, but a small body not
+// its client's connection; a client that waits for 100 Continue is not asked to
+// send at all.
+func (s *Server) refusedDrain(x *exchange, r *http.Request) int64 {
+	switch {
+	case x.pass != nil:
+		return s.Limits.DrainBytes
+	case r.Header.Get("Expect") != "":
+		return 0
+	}
+	return min(s.Limits.DrainBytes, 64<<10)
+}
+
 // fail answers with err, or cuts the connection when an answer has begun.
 func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	x.failure = err
 	if x.started() {
 		panic(http.ErrAbortHandler)
 	}
+	drain := s.Limits.DrainBytes
+	if limit := (*limitError)(nil); errors.As(err, &limit) {
+		x.retry = limit.retry
+		drain = s.refusedDrain(x, r)
+	}
 	// Somebody unknown gets his answer, and no more of his body is read.
-	known := x.who != nil && x.body != nil
+	known := x.who != nil && x.body != nil && drain > 0
 	if known {
 		x.streamBoth()
 	}
@@ -318,7 +343,7 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 		x.problem(r, problemOf(err))
 	}
 	if known {
-		x.drain(s.Limits.DrainBytes)
+		x.drain(drain)
 	}
 }
 
@@ -343,6 +368,6 @@ func (x *exchange) problemHeaders(p problem) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", challenge(x.route))
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		h.Set("Retry-After", "1")
+		h.Set("Retry-After", strconv.FormatInt(int64((max(x.retry, time.Second)+time.Second-1)/time.Second), 10))
 	}
 }

@@ -30,7 +30,9 @@ type exchange struct {
 	who     *tokens.Principal // nil until the token was found good
 	token   string            // ShortHash of a refused token
 	repo    string
-	failure error // what the answer's status is about
+	failure error         // what the answer's status is about
+	retry   time.Duration // when a refused request may come again; 0: soon
+	pass    *pass         // nil until it is let in
 }
 
 var (
@@ -102,6 +104,10 @@ func (x *exchange) Write(p []byte) (int, error) {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
+	if x.bytes+int64(len(p)) > quietBytes {
+		x.pass.rest()
+		defer x.pass.work()
+	}
 	x.progress(len(p))
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
@@ -151,6 +157,8 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 		src, left = l.R, l.N
 		defer func() { l.N = left }()
 	}
+	x.pass.rest()
+	defer x.pass.work()
 	var total int64
 	for left > 0 {
 		step := min(left, sendfileStep)

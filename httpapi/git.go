@@ -88,6 +88,9 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 	if err != nil {
 		return err
 	}
+	if err := s.letIn(x, r, p.kind(r)); err != nil {
+		return err
+	}
 	if p.repo != who.Repo {
 		return gitstore.ErrRepoNotFound
 	}
@@ -111,6 +114,15 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 		return s.advertise(x, r, repo, callerOf(who), service, q)
 	}
 	return s.rpc(x, r, repo, who, service, q)
+}
+
+// kind is the place that a request takes: fetches, and pushes that are not small,
+// may need a git process.
+func (p gitPath) kind(r *http.Request) supply {
+	if p.service == uploadPack || p.service == receivePack && (r.ContentLength < 0 || r.ContentLength > countedBody) {
+		return gitPlaces
+	}
+	return places
 }
 
 // wanted is the service a request is about. The dumb protocol names none and is

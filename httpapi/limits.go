@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -22,6 +24,23 @@ type Limits struct {
 	HeaderTimeout time.Duration // for the headers of a request; 10 s
 	IdleTimeout   time.Duration // a body that makes no progress, either way; 30 s
 	KeepAlive     time.Duration // a connection between two requests; 120 s
+
+	FairLimits
+}
+
+// FairLimits bound what one token, one org and all together may use at once. Over
+// them a request waits for LimitWait at most, is given what is free before those
+// who use more than it does, and is then refused with 429.
+type FairLimits struct {
+	TokenRate  int // requests a second of one token; 20,000
+	TokenBurst int // requests of one token that may come at once after a pause; 20,000
+
+	TokenRequests, OrgRequests, Requests int   // running at once; 256, 512, 1,024
+	TokenGit, OrgGit, Git                int   // of those that may need a git process: fetches, large pushes, diffs; 64, 128, 256
+	TokenUpload, OrgUpload, Upload       int64 // bytes that bodies over 1 MiB have brought; 20 GiB, 40 GiB, 80 GiB
+
+	Turns     int           // requests that work at once rather than wait for their clients; 8 for each processor, at least 16
+	LimitWait time.Duration // 5 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -36,8 +55,30 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.HeaderTimeout, 10*time.Second)
 	orDefault(&l.IdleTimeout, 30*time.Second)
 	orDefault(&l.KeepAlive, 120*time.Second)
+	l.FairLimits = l.FairLimits.withDefaults()
 	return l
 }
+
+func (l FairLimits) withDefaults() FairLimits {
+	orDefault(&l.TokenRate, 20_000)
+	orDefault(&l.TokenBurst, 20_000)
+	orDefault(&l.TokenRequests, 256)
+	orDefault(&l.OrgRequests, 512)
+	orDefault(&l.Requests, 1024)
+	orDefault(&l.TokenGit, 64)
+	orDefault(&l.OrgGit, 128)
+	orDefault(&l.Git, 256)
+	orDefault(&l.TokenUpload, 20<<30)
+	orDefault(&l.OrgUpload, 40<<30)
+	orDefault(&l.Upload, 80<<30)
+	orDefault(&l.Turns, DefaultTurns())
+	orDefault(&l.LimitWait, 5*time.Second)
+	return l
+}
+
+// DefaultTurns is FairLimits.Turns on this machine: enough that writes share their
+// syncs, few enough that one more request is soon done.
+func DefaultTurns() int { return max(16, 8*runtime.GOMAXPROCS(0)) }
 
 func orDefault[T comparable](p *T, v T) {
 	var zero T
@@ -62,9 +103,57 @@ type idleBody struct {
 	got     int           // bytes since then
 	streams bool          // HTTP/2: a deadline that passes ends the stream, read or not
 	ended   bool          // the body gave an error or io.EOF
+	brought int64         // bytes so far
+	paid    int64         // of brought that pass knows of, or that are too few to count
+	pass    *pass         // of the request; nil until it is let in
+	held    []byte        // read ahead
+	holdErr error         // what reading ahead ended with
 }
 
+// smallBody is the size up to which a body is read ahead, before its request takes
+// a turn; countedBody the size from which on a body counts as an upload.
+const (
+	smallBody   = 32 << 10
+	countedBody = 1 << 20
+	uploadStep  = 8 << 20 // by which a body of unknown size counts
+)
+
+// hold reads n bytes ahead.
+func (b *idleBody) hold(n int64) {
+	held := make([]byte, n)
+	got, err := io.ReadFull(readerFunc(b.read), held)
+	b.held, b.holdErr = held[:got], err
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func (b *idleBody) Read(p []byte) (int, error) {
+	if len(b.held) > 0 {
+		n := copy(p, b.held)
+		b.held = b.held[n:]
+		return n, nil
+	}
+	if b.holdErr != nil {
+		return 0, b.holdErr
+	}
+	if b.ended || b.pass == nil {
+		return b.read(p)
+	}
+	b.pass.rest()
+	defer b.pass.work()
+	n, err := b.read(p)
+	if b.brought += int64(n); b.brought > b.paid {
+		if uerr := b.pass.upload(uploadStep); uerr != nil {
+			return 0, uerr
+		}
+		b.paid += uploadStep
+	}
+	return n, err
+}
+
+func (b *idleBody) read(p []byte) (int, error) {
 	begun := time.Now()
 	_ = b.conn.SetReadDeadline(begun.Add(b.left)) // a writer without deadlines (in tests) has no timeouts
 	n, err := b.ReadCloser.Read(p)
@@ -112,8 +201,9 @@ func (c *cappedReader) Read(p []byte) (int, error) {
 // bodyError turns what reading a request body can end with into an error of ours;
 // io.EOF stays itself.
 func bodyError(err error) error {
+	var limit *limitError
 	switch {
-	case err == nil || err == io.EOF:
+	case err == nil || err == io.EOF || errors.As(err, &limit):
 		return err
 	case isTimeout(err):
 		return fmt.Errorf("read body: %w", os.ErrDeadlineExceeded)

@@ -15,6 +15,7 @@ const slowRequest = 5 * time.Second
 // counts, and writes the one log line. The line holds names and numbers; never a
 // token, a header or a URL.
 func (s *Server) end(x *exchange, r *http.Request) {
+	defer x.pass.leave()
 	cut := false
 	if p := recover(); p != nil {
 		cut = s.recovered(x, r, p)

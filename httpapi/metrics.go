@@ -19,6 +19,8 @@ type Metrics struct {
 	sent     *prometheus.CounterVec
 	running  prometheus.Gauge
 	work     *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
+	queued   *prometheus.HistogramVec
 	handler  http.Handler
 }
 
@@ -43,8 +45,15 @@ func NewMetrics() *Metrics {
 			Name: "headgate_work_seconds", Help: "Time of the store's work by kind: update, settle and so on.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 16),
 		}, []string{"op"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_limited_total", Help: "Requests refused with 429, by the limit they were over.",
+		}, []string{"reason"}),
+		queued: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "headgate_queue_wait_seconds", Help: "Time that requests waited which had to, by what they waited for.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13),
+		}, []string{"for"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.running, m.work,
+	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.running, m.work, m.refused, m.queued,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
@@ -64,6 +73,15 @@ func (m *Metrics) Gauge(name, help string, read func() float64) {
 // Counter adds a value that only grows, as Gauge does.
 func (m *Metrics) Counter(name, help string, read func() float64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+}
+
+func (m *Metrics) limited(limit string) { m.refused.WithLabelValues(limit).Inc() }
+
+// supplyNames say in metrics what was waited for.
+var supplyNames = [supplies]string{"request", "git", "upload", "turn"}
+
+func (m *Metrics) waited(s supply, took time.Duration) {
+	m.queued.WithLabelValues(supplyNames[s]).Observe(took.Seconds())
 }
 
 func (m *Metrics) begin() { m.running.Inc() }

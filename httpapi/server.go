@@ -31,9 +31,12 @@ type Config struct {
 	PublicURL string
 	// Ready says whether requests can be served; nil: always.
 	Ready   func(context.Context) error
-	Metrics *Metrics         // nil: its own
-	Logger  *slog.Logger     // nil: slog.Default
-	Limits  Limits           // zero fields take their defaults
+	Metrics *Metrics     // nil: its own
+	Logger  *slog.Logger // nil: slog.Default
+	Limits  Limits       // zero fields take their defaults
+	// InForce is what /api/limits tells of limits that are not this room's, under
+	// the names of their settings; times as a time.Duration.
+	InForce map[string]any
 	Now     func() time.Time // nil: time.Now; for what a token's remaining life is told by
 }
 
@@ -41,6 +44,7 @@ type Config struct {
 type Server struct {
 	Config
 	router *echo.Echo
+	fair   *fairness
 }
 
 // New makes a Server of c.
@@ -59,7 +63,7 @@ func New(c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{Config: c, router: echo.New()}
+	s := &Server{Config: c, router: echo.New(), fair: newFairness(c.Limits, c.Metrics)}
 	s.router.HTTPErrorHandler = func(err error, ctx echo.Context) {
 		s.fail(exchangeOf(ctx), ctx.Request(), err)
 	}
@@ -99,6 +103,8 @@ type route struct {
 	paths  []string // with {repo} where the new vocabulary has it
 	access access
 	scope  tokens.Scope // empty: any
+	// git routes may need a git process.
+	git bool
 	// envelope routes tell of every failure in the form of rest.md 11.6.
 	envelope bool
 	handle   func(*Server, *request) error
@@ -130,11 +136,11 @@ var routes = []route{
 	{name: "branch.get", method: "GET", paths: same("/branch"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getBranch},
 	{name: "branch.create", method: "POST", paths: same("/branches/create"), access: repoOpen, scope: tokens.GitWrite, handle: (*Server).createBranch},
 	{name: "branch.delete", method: "DELETE", paths: same("/branches"), access: repoOpen, scope: tokens.GitWrite, handle: (*Server).deleteBranch},
-	{name: "branch.diff", method: "GET", paths: same("/branches/diff"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).branchDiff},
+	{name: "branch.diff", method: "GET", paths: same("/branches/diff"), access: repoOpen, scope: tokens.GitRead, git: true, handle: (*Server).branchDiff},
 
 	{name: "commit.list", method: "GET", paths: same("/commits"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).listCommits},
 	{name: "commit.get", method: "GET", paths: same("/commit"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getCommit},
-	{name: "commit.diff", method: "GET", paths: same("/diff"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).commitDiff},
+	{name: "commit.diff", method: "GET", paths: same("/diff"), access: repoOpen, scope: tokens.GitRead, git: true, handle: (*Server).commitDiff},
 	{name: "commit.pack", method: "POST", paths: same("/commit-pack"), access: repoOpen, scope: tokens.GitWrite, envelope: true, handle: (*Server).commitPack},
 
 	{name: "pin.create", method: "POST", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).createPin},
@@ -142,6 +148,7 @@ var routes = []route{
 	{name: "pin.delete", method: "DELETE", paths: []string{"/api/repos/{repo}/pins/{id}"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).deletePin},
 
 	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, handle: (*Server).whoami},
+	{name: "limits", method: "GET", paths: []string{"/api/limits"}, access: anybody, handle: (*Server).limits},
 
 	{name: "health", method: "GET", paths: []string{"/healthz"}, bare: (*Server).health},
 	{name: "ready", method: "GET", paths: []string{"/readyz"}, bare: (*Server).ready},

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/httpapi"
 )
 
 // Limits bound what a request may send, how long it may stand still, and what
@@ -26,6 +28,22 @@ type Limits struct {
 	KeepAlive       Duration `toml:"keep_alive"`       // a connection between two requests; 2 min
 	ShutdownTimeout Duration `toml:"shutdown_timeout"` // for what runs when the server is told to stop; 30 s
 	ProofTimeout    Duration `toml:"proof_timeout"`    // to prove that what a push names may be read; 30 s
+
+	TokenRate  int `toml:"token_rate"`  // requests a second of one token; 20,000
+	TokenBurst int `toml:"token_burst"` // requests of one token that may come at once after a pause; 20,000
+
+	TokenRequests    int   `toml:"token_requests"`     // running at once, of one token; 256
+	OrgRequests      int   `toml:"org_requests"`       // of one org; 512
+	Requests         int   `toml:"requests"`           // of all; 1,024
+	TokenGitRequests int   `toml:"token_git_requests"` // those that may need a git process, which do not count above: fetches, large pushes, diffs; 64
+	OrgGitRequests   int   `toml:"org_git_requests"`   // of one org; 128
+	AllGitRequests   int   `toml:"git_requests"`       // of all; 256
+	TokenUploadBytes int64 `toml:"token_upload_bytes"` // that bodies over 1 MiB of running requests brought, of one token; 20 GiB
+	OrgUploadBytes   int64 `toml:"org_upload_bytes"`   // of one org; 40 GiB
+	UploadBytes      int64 `toml:"upload_bytes"`       // of all; 80 GiB
+
+	Turns     int      `toml:"turns"`      // requests that work at once rather than wait for their clients; 8 for each processor, at least 16
+	LimitWait Duration `toml:"limit_wait"` // of a request over one of these limits, before 429; 5 s
 
 	GitProcesses int      `toml:"git_processes"` // running at once; 16
 	GitWait      Duration `toml:"git_wait"`      // for a free one, before 503; 10 s
@@ -60,6 +78,12 @@ func defaultLimits() Limits {
 		KeepAlive: Duration{2 * time.Minute}, ShutdownTimeout: Duration{30 * time.Second},
 		ProofTimeout: Duration{30 * time.Second},
 
+		TokenRate: 20_000, TokenBurst: 20_000,
+		TokenRequests: 256, OrgRequests: 512, Requests: 1024,
+		TokenGitRequests: 64, OrgGitRequests: 128, AllGitRequests: 256,
+		TokenUploadBytes: 20 * gib, OrgUploadBytes: 40 * gib, UploadBytes: 80 * gib,
+		Turns: httpapi.DefaultTurns(), LimitWait: Duration{5 * time.Second},
+
 		GitProcesses: 16, GitWait: Duration{10 * time.Second}, GitTimeout: Duration{10 * time.Minute},
 
 		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 8_000, SettleBytes: 16 * mib,
@@ -88,6 +112,18 @@ func (l Limits) check() error {
 		{"file_bytes", l.FileBytes, mib, most},
 		{"commit_bytes", l.CommitBytes, mib, most},
 		{"commit_files", int64(l.CommitFiles), 1, 10_000_000},
+		{"token_rate", int64(l.TokenRate), 1, 1_000_000},
+		{"token_burst", int64(l.TokenBurst), 1, 1_000_000},
+		{"token_requests", int64(l.TokenRequests), 1, 1_000_000},
+		{"org_requests", int64(l.OrgRequests), 1, 1_000_000},
+		{"requests", int64(l.Requests), 1, 1_000_000},
+		{"token_git_requests", int64(l.TokenGitRequests), 1, 1_000_000},
+		{"org_git_requests", int64(l.OrgGitRequests), 1, 1_000_000},
+		{"git_requests", int64(l.AllGitRequests), 1, 1_000_000},
+		{"token_upload_bytes", l.TokenUploadBytes, mib, most},
+		{"org_upload_bytes", l.OrgUploadBytes, mib, most},
+		{"upload_bytes", l.UploadBytes, mib, most},
+		{"turns", int64(l.Turns), 1, 100_000},
 		{"git_processes", int64(l.GitProcesses), 1, 10_000},
 		{"hot_pack_bytes", l.HotPackBytes, 1, 4 * mib},           // a batch of the ledger has 8 MiB
 		{"hot_pack_objects", int64(l.HotPackObjects), 1, 15_000}, // and 20,000 keys
@@ -111,7 +147,7 @@ func (l Limits) checkTimes() error {
 	for key, d := range map[string]Duration{
 		"header_timeout": l.HeaderTimeout, "idle_timeout": l.IdleTimeout, "keep_alive": l.KeepAlive,
 		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
-		"git_wait": l.GitWait, "git_timeout": l.GitTimeout,
+		"limit_wait": l.LimitWait, "git_wait": l.GitWait, "git_timeout": l.GitTimeout,
 	} {
 		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {
 			return fmt.Errorf("%s: %v is not within 100ms and 24h", key, d)

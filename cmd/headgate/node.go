@@ -67,7 +67,7 @@ func openNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 	n.server = httpapi.New(httpapi.Config{
 		Store: n.store, Tokens: tokens.NewVerifier(o.authority.keys, time.Now),
 		PublicURL: o.publicURL, Ready: n.ready, Metrics: metrics,
-		Logger: o.log, Limits: o.limits.ofHTTP(),
+		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.limits.inForce(),
 	})
 	return n, nil
 }

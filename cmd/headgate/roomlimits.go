@@ -1,6 +1,8 @@
 package main
 
 import (
+	"reflect"
+
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/gitcmd"
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
@@ -15,7 +17,27 @@ func (l Limits) ofHTTP() httpapi.Limits {
 		HeaderBytes: l.HeaderBytes, BodyBytes: l.BodyBytes, LineBytes: l.LineBytes,
 		CommitFiles: l.CommitFiles, FetchBytes: l.FetchBytes, PushBytes: l.PushBytes,
 		HeaderTimeout: l.HeaderTimeout.Duration, IdleTimeout: l.IdleTimeout.Duration, KeepAlive: l.KeepAlive.Duration,
+		FairLimits: httpapi.FairLimits{
+			TokenRate: l.TokenRate, TokenBurst: l.TokenBurst,
+			TokenRequests: l.TokenRequests, OrgRequests: l.OrgRequests, Requests: l.Requests,
+			TokenGit: l.TokenGitRequests, OrgGit: l.OrgGitRequests, Git: l.AllGitRequests,
+			TokenUpload: l.TokenUploadBytes, OrgUpload: l.OrgUploadBytes, Upload: l.UploadBytes,
+			Turns: l.Turns, LimitWait: l.LimitWait.Duration,
+		},
 	}
+}
+
+// inForce is every limit under its name in the file.
+func (l Limits) inForce() map[string]any {
+	all := make(map[string]any)
+	for i, v := 0, reflect.ValueOf(l); i < v.NumField(); i++ {
+		value := v.Field(i).Interface()
+		if d, ok := value.(Duration); ok {
+			value = d.Duration
+		}
+		all[v.Type().Field(i).Tag.Get("toml")] = value
+	}
+	return all
 }
 
 func (l Limits) ofStore() gitstore.Limits {
