@@ -26,7 +26,7 @@ func TestBenchSmoke(t *testing.T) {
 	}
 	for _, name := range []string{
 		"commit-1", "commit-32", "commit-apply-1", "commit-apply-32", "commit-git", "branch-1", "branch-32",
-		"file-small", "file-large-noise", "file-large-again", "file-large-first", "diff-again", "diff-first",
+		"file-small", "file-large-noise", "file-large-again", "file-large-first", "diff-again", "diff-first", "fair-commit",
 		"remote-clone-full", "remote-clone-depth1", "remote-push",
 	} {
 		if got := strings.Count(out.String(), "\n| "+name+" |"); got != 1 {

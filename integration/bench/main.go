@@ -99,11 +99,15 @@ var groups = []group{
 	{"branch", branchRows},
 	{"file", fileRows},
 	{"diff", diffRows},
+	{"fair", fairRows},
 	{"remote", remoteRows},
 }
 
 // run measures what args ask for and writes the table to out, row by row.
 func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 && args[0] == crowdCommand {
+		return runCrowd(ctx, args[1:], out)
+	}
 	o, err := parse(args)
 	if err != nil {
 		return err

@@ -28,9 +28,13 @@ const pause = 5 * time.Second
 
 // connect gives a connection to address, closed with the group.
 func (w *workshop) connect(address string) *conn {
-	c := &conn{address: address, in: bufio.NewReaderSize(nil, 16<<10)}
+	c := newConn(address)
 	w.onStop(c.close)
 	return c
+}
+
+func newConn(address string) *conn {
+	return &conn{address: address, in: bufio.NewReaderSize(nil, 16<<10)}
 }
 
 // connectAll gives n of them.

@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/tokens"
 )
 
-// org is whose tokens the measured server believes.
+// org is whose tokens the measured server believes, beside greedyOrg's.
 const org = "bench"
 
 // A workshop is the folder, the programs and the keys of a run, and what must be
@@ -61,7 +61,7 @@ func (w *workshop) open(ctx context.Context) (err error) {
 	if err := w.makeKey(); err != nil {
 		return err
 	}
-	for _, program := range []string{"cmd/headgate", "integration/bench/floor"} {
+	for _, program := range []string{"cmd/headgate", "integration/bench", "integration/bench/floor"} {
 		build := exec.CommandContext(ctx, "go", "build", "-o", w.dir, "github.com/headgate/headgate/"+program)
 		if out, err := build.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", program, err, out)
@@ -105,7 +105,9 @@ func (w *workshop) makeKey() (err error) {
 }
 
 // token is one that may do everything with a repo for longer than any run.
-func (w *workshop) token(repo string) (string, error) {
+func (w *workshop) token(repo string) (string, error) { return w.tokenOf(org, repo) }
+
+func (w *workshop) tokenOf(org, repo string) (string, error) {
 	return tokens.Sign(w.key, tokens.Claims{
 		Org: org, Subject: "bench", Repo: repo,
 		Scopes:    []tokens.Scope{tokens.GitRead, tokens.GitWrite, tokens.RepoWrite},
@@ -116,12 +118,15 @@ func (w *workshop) token(repo string) (string, error) {
 // start runs a program of ours that tells on its first line where it listens, and
 // stops it with the group.
 func (w *workshop) start(name string, args ...string) (*process, error) {
+	return w.launch(name, exec.Command(filepath.Join(w.dir, name), args...))
+}
+
+func (w *workshop) launch(name string, cmd *exec.Cmd) (*process, error) {
 	said, err := os.OpenFile(filepath.Join(w.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer said.Close()
-	cmd := exec.Command(filepath.Join(w.dir, name), args...)
 	cmd.Stderr = said
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -161,7 +166,7 @@ func (p *process) stop() {
 
 // headgate starts the server over data.
 func (w *workshop) headgate(data string) (*process, error) {
-	return w.start("headgate", "serve", "--listen", "127.0.0.1:0", "--data", data, "--trust", org+"="+w.publicKey())
+	return w.start("headgate", "serve", "--listen", "127.0.0.1:0", "--data", data, "--trust", org+"="+w.publicKey(), "--trust", greedyOrg+"="+w.publicKey())
 }
 
 // rate lets clients work side by side for a repetition's time and tells how many
