@@ -54,18 +54,19 @@ func isDotGit(name string) bool {
 
 // isHFSDotGit drops what HFS+ ignores. As for git, a name ends where it is no UTF-8
 // any more, for which git also takes U+FFFE and U+FFFF.
+// isHFSDotGit reads name as HFS+ does: some code points are dropped, and what is
+// not UTF-8 ends it.
 func isHFSDotGit(name string) bool {
-	if len(name) < len(".git") {
-		return false
-	}
 	var seen strings.Builder
-	for i, r := range name {
-		if r == utf8.RuneError && !strings.HasPrefix(name[i:], string(utf8.RuneError)) || r == 0xfffe || r == 0xffff {
+	for len(name) > 0 && seen.Len() <= len(".git") {
+		r, n := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && n == 1 {
 			break
 		}
 		if !hfsIgnores(r) {
 			seen.WriteRune(r)
 		}
+		name = name[n:]
 	}
 	return strings.EqualFold(seen.String(), ".git")
 }

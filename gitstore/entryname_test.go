@@ -107,3 +107,32 @@ func TestPathsAreThoseOfTheIndex(t *testing.T) {
 		}
 	}
 }
+func TestCase5_1_NamesThatStandForDotGit(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		want bool
+	}{
+		{".git", true},
+		{".GIT", true},
+		{".g\u200cit", true},      // HFS+ drops the joiner
+		{".git\ufeff", true},      // and the byte order mark
+		{".git\xff", true},        // and stops where UTF-8 does
+		{".git ", true},           // NTFS drops blanks and dots at the end
+		{".git...", true},         //
+		{"git~1", true},           // NTFS's short name
+		{"GIT~1 .", true},         //
+		{".git::$INDEX", true},    // a stream of .git
+		{`a\.git\b`, true},        // a backslash parts names on NTFS
+		{".gitignore", false},     //
+		{".git2", false},          //
+		{"x.git", false},          //
+		{"git~2", false},          //
+		{"\xff.git", false},       // ends before it begins
+		{"a:.git", false},         // a stream's own name is no file
+		{".gi\u200ct\xff.", true}, // both tricks at once
+	} {
+		if got := isDotGit(tc.name); got != tc.want {
+			t.Errorf("isDotGit(%q) = %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
