@@ -54,13 +54,13 @@ func isDotGit(name string) bool {
 
 // isHFSDotGit drops what HFS+ ignores. As for git, a name ends where it is no UTF-8
 // any more, for which git also takes U+FFFE and U+FFFF.
-// isHFSDotGit reads name as HFS+ does: some code points are dropped, and what is
-// not UTF-8 ends it.
+// isHFSDotGit reads name as HFS+ does: some code points are dropped, and what git
+// takes for no character of UTF-8 ends it.
 func isHFSDotGit(name string) bool {
 	var seen strings.Builder
 	for len(name) > 0 && seen.Len() <= len(".git") {
 		r, n := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && n == 1 {
+		if r == utf8.RuneError && n == 1 || r == 0xfffe || r == 0xffff {
 			break
 		}
 		if !hfsIgnores(r) {
