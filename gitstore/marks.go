@@ -21,6 +21,8 @@ type marks struct {
 	missing func(l link) error
 	// broken is called for one that cannot be read or is not what it is named as.
 	broken func(l link, err error) error
+	// lenient goes on with what is known when the pack list or a hot value cannot be read.
+	lenient bool
 }
 
 // markedPack is a registered pack with a bit for each of its objects.
@@ -109,6 +111,10 @@ func (m *marks) mark(ctx context.Context, l link) (f found, first bool, err erro
 			return found{hot: h}, true, nil
 		}
 		if !errors.Is(err, ledger.ErrNotFound) {
+			if m.lenient && ctx.Err() == nil {
+				m.loose[l.oid] = true
+				err = m.broken(l, err)
+			}
 			return f, false, err
 		}
 		if l.oid == emptyTree {
@@ -127,6 +133,9 @@ func (m *marks) mark(ctx context.Context, l link) (f found, first bool, err erro
 // extend adds the packs that were registered since.
 func (m *marks) extend(ctx context.Context) error {
 	_, list, err := m.r.livePacks(ctx)
+	if err != nil && m.lenient && ctx.Err() == nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -138,7 +147,7 @@ func (m *marks) extend(ctx context.Context) error {
 		if known[l.name] {
 			continue
 		}
-		if err := m.add(l, false); err != nil && !errors.Is(err, packs.ErrPackMissing) {
+		if err := m.add(l, false); err != nil && !m.lenient && !errors.Is(err, packs.ErrPackMissing) {
 			return err
 		}
 	}
