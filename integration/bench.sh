@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Runs the benchmark program, which starts everything it measures; see its options
-# with -h. Other work on the machine should rest meanwhile.
+# Runs the benchmark program; its flags are taken as they are.
+#   integration/bench.sh [-only commit,diff] [-short]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
 exec go run ./integration/bench "$@"

@@ -124,7 +124,7 @@ func TestWritersWithoutAGuard(t *testing.T) {
 // loser's pack goes, and what the winner wrote stays whole.
 func TestG01_TwoWritersOfOneLargeBlob(t *testing.T) {
 	onEachEnginePlain(t, func(t *testing.T, g *gate) {
-		size, rounds := setting(t, "HEADGATE_G01_MIB", 100)<<20, setting(t, "HEADGATE_G01_ROUNDS", 3)
+		size, rounds := setting(t, "HEADGATE_G01_MIB", 100)<<20, setting(t, "HEADGATE_G01_ROUNDS", 2)
 		r, head := g.seeded()
 		stale := head
 		for round := range rounds {
