@@ -75,7 +75,7 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 
 // letIn makes a request wait until there is a place for it, and then for its turn.
 // Its body is not touched before it has a place; a small one is then read ahead, so
-// that waiting for it costs nobody a turn.
+// that waiting for it costs nobody a turn, unless the client waits to be asked for it.
 func (s *Server) letIn(x *exchange, r *http.Request, kind supply) error {
 	upload := int64(0)
 	if x.body != nil && r.ContentLength > countedBody {
@@ -88,7 +88,7 @@ func (s *Server) letIn(x *exchange, r *http.Request, kind supply) error {
 	x.pass = p
 	if x.body != nil {
 		x.body.pass, x.body.paid = p, max(upload, countedBody)
-		if r.ContentLength > 0 && r.ContentLength <= smallBody {
+		if r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == "" {
 			x.body.hold(r.ContentLength)
 		}
 	}

@@ -107,6 +107,7 @@ var errorRows = []struct {
 	{"", echo.ErrMethodNotAllowed, 405, "method_not_allowed", "failed", false},
 	{"", errNoCredentials, 401, "unauthorized", "unauthorized", false},
 	{"", invalid("x"), 400, "invalid_request", "invalid", false},
+	{"", &limitError{text: "x"}, 429, "too_many_requests", "unavailable", true},
 	{"", tooLarge("x"), 413, "payload_too_large", "payload_too_large", false},
 	{"", &requestError{kind: kindForbidden}, 403, "forbidden", "forbidden", false},
 	{"", &requestError{kind: kindMediaType}, 415, "unsupported_media_type", "failed", false},

@@ -80,12 +80,22 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 
 func acmeVerifier(t testing.TB) *tokens.Verifier {
 	t.Helper()
+	return verifierOf(t, "acme")
+}
+
+// verifierOf believes the same key for each of the orgs.
+func verifierOf(t testing.TB, orgs ...string) *tokens.Verifier {
+	t.Helper()
 	key, err := tokens.NewKey("k1", acmeKey().Public())
 	if err != nil {
 		t.Fatalf("NewKey: %v", err)
 	}
 	keys := tokens.NewKeyring()
-	keys.Replace(map[string][]tokens.Key{"acme": {key}})
+	all := make(map[string][]tokens.Key)
+	for _, org := range orgs {
+		all[org] = []tokens.Key{key}
+	}
+	keys.Replace(all)
 	return tokens.NewVerifier(keys, nil)
 }
 

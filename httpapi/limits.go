@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"runtime"
@@ -146,6 +147,7 @@ func (b *idleBody) Read(p []byte) (int, error) {
 	n, err := b.read(p)
 	if b.brought += int64(n); b.brought > b.paid {
 		if uerr := b.pass.upload(uploadStep); uerr != nil {
+			b.paid = math.MaxInt64 // what is still read of it is thrown away
 			return 0, uerr
 		}
 		b.paid += uploadStep

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -99,5 +100,37 @@ func TestA13_PinsTellNothing(t *testing.T) {
 	page := r.want(200, ask{path: r.path("/pins"), token: confined}).json(t)
 	if len(page["pins"].([]any)) != 1 || at(page, "pins", 0, "sha") != own {
 		t.Errorf("pins of the confined token = %v, want its own alone", page["pins"])
+	}
+}
+
+// After 50 states every one reads. When the session is deleted and swept, what is
+// pinned reads on, and nothing else of it.
+func TestA10_StatesAfterTheSweep(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	r.commit(nil, file{path: "a", data: "main"})
+	var states []string
+	for i := range 50 {
+		states = append(states, r.commit(meta{"target_branch": "s", "base_branch": "main", "ephemeral": true}, file{path: "a", data: fmt.Sprint("state ", i)}))
+	}
+	for i, sha := range states {
+		if got := r.content(sha, "a"); got != fmt.Sprint("state ", i) {
+			t.Errorf("a at state %d is %q", i, got)
+		}
+	}
+	r.want(201, ask{method: "POST", path: r.path("/pins"), token: r.write, body: meta{"sha": states[25], "holder": "reader"}})
+	r.want(200, ask{method: "DELETE", path: r.path("/branches"), token: r.write, body: meta{"name": "s", "ephemeral": true}})
+	if _, err := g.server.Store.GC(t.Context(), nil, true); err != nil {
+		t.Fatalf("GC: %v", err)
+	}
+	for i, sha := range states {
+		status := 404
+		if i <= 25 { // the pinned one and what it builds on
+			status = 200
+		}
+		a := r.want(status, ask{path: r.path("/file", "ref", sha, "path", "a"), token: r.read})
+		if status == 404 && at(a.json(t), "code") != "object_not_found" {
+			t.Errorf("state %d = %s, want object_not_found", i, a.body)
+		}
 	}
 }
