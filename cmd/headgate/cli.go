@@ -9,4 +9,7 @@ type cli struct {
 	Serve      serveCmd      `cmd:"" help:"Run the server."`
 	Keygen     keygenCmd     `cmd:"" help:"Make an org's signing key and its public key."`
 	Token      tokenCmd      `cmd:"" help:"Sign a token and print it."`
+	GC         gcCmd         `cmd:"" name:"gc" help:"Remove what no ref and no pin leads to, and merge packs."`
+	Fsck       fsckCmd       `cmd:"" help:"Check repos: every object, all history, all indexes."`
+	Export     exportCmd     `cmd:"" help:"Write a repo as a plain bare repository."`
 }

@@ -57,6 +57,12 @@ type Limits struct {
 	BlobCacheBytes int64 `toml:"blob_cache_bytes"` // large blobs kept inflated on disk; 2 GiB
 	OpenRepos      int   `toml:"open_repos"`       // repos kept open; 1,000
 
+	UpkeepEvery    Duration `toml:"upkeep_every"`    // how often repos are looked after; 1 min
+	PackGrace      Duration `toml:"pack_grace"`      // how long a replaced pack stays for those who read in it; 6 h
+	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound; 1,000
+	MergePacks     int      `toml:"merge_packs"`     // merge packs when so many have come together; 5
+	MergeBytes     int64    `toml:"merge_bytes"`     // the largest pack that is merged with others; 1 GiB
+
 	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
 	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 96 MiB
 	LedgerCacheBytes int64 `toml:"ledger_cache_bytes"` // of the embedded ledger; 64 MiB
@@ -88,6 +94,9 @@ func defaultLimits() Limits {
 
 		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 8_000, SettleBytes: 16 * mib,
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
+
+		UpkeepEvery: Duration{time.Minute}, PackGrace: Duration{6 * time.Hour},
+		PruneDeletions: 1_000, MergePacks: 5, MergeBytes: gib,
 
 		WatermarkBytes: 256 * mib, ReserveBytes: 96 * mib, LedgerCacheBytes: 64 * mib,
 	}
@@ -132,6 +141,9 @@ func (l Limits) check() error {
 		{"cache_bytes", l.CacheBytes, mib, most},
 		{"blob_cache_bytes", l.BlobCacheBytes, mib, most},
 		{"open_repos", int64(l.OpenRepos), 1, 1_000_000},
+		{"prune_deletions", int64(l.PruneDeletions), 1, 1_000_000_000},
+		{"merge_packs", int64(l.MergePacks), 2, 10_000},
+		{"merge_bytes", l.MergeBytes, mib, most},
 		{"watermark_bytes", l.WatermarkBytes, 0, most},
 		{"reserve_bytes", l.ReserveBytes, 0, most},
 		{"ledger_cache_bytes", l.LedgerCacheBytes, mib, most},
@@ -147,6 +159,7 @@ func (l Limits) checkTimes() error {
 	for key, d := range map[string]Duration{
 		"header_timeout": l.HeaderTimeout, "idle_timeout": l.IdleTimeout, "keep_alive": l.KeepAlive,
 		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
+		"upkeep_every": l.UpkeepEvery, "pack_grace": l.PackGrace,
 		"limit_wait": l.LimitWait, "git_wait": l.GitWait, "git_timeout": l.GitTimeout,
 	} {
 		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {

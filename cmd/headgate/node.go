@@ -37,32 +37,12 @@ type nodeOptions struct {
 	log       *slog.Logger
 }
 
-// openNode builds a node from the ledger upwards; what was opened is closed again
-// when a later part fails.
-func openNode(ctx context.Context, o nodeOptions) (n *node, err error) {
-	if err := checkFormat(o.data); err != nil {
-		return nil, err
-	}
+// openNode builds a node from the ledger upwards.
+func openNode(ctx context.Context, o nodeOptions) (*node, error) {
 	metrics := httpapi.NewMetrics()
-	n = &node{}
-	defer func() {
-		if err != nil {
-			n.close(ctx)
-		}
-	}()
-	if n.ledger, err = openLedger(ctx, o, metrics); err != nil {
-		return nil, fmt.Errorf("open ledger: %w", err)
-	}
-	git, err := newGit(o, metrics)
+	n, err := openStore(ctx, o, metrics)
 	if err != nil {
 		return nil, err
-	}
-	n.store, err = gitstore.Open(ctx, gitstore.Options{
-		Dir: o.data, Ledger: n.ledger, Git: git, Signatures: o.authority,
-		Shared: o.ledger != "pebble", Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
 	}
 	n.server = httpapi.New(httpapi.Config{
 		Store: n.store, Tokens: tokens.NewVerifier(o.authority.keys, time.Now),
@@ -70,6 +50,40 @@ func openNode(ctx context.Context, o nodeOptions) (n *node, err error) {
 		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.limits.inForce(),
 	})
 	return n, nil
+}
+
+// openStore builds a node without what answers requests; what was opened is closed
+// again when a later part fails.
+func openStore(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics) (*node, error) {
+	if err := checkFormat(o.data); err != nil {
+		return nil, err
+	}
+	n := &node{}
+	if err := n.open(ctx, o, metrics); err != nil {
+		return nil, errors.Join(err, n.close(ctx))
+	}
+	return n, nil
+}
+
+func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics) (err error) {
+	if n.ledger, err = openLedger(ctx, o, metrics); err != nil {
+		return fmt.Errorf("open ledger: %w", err)
+	}
+	git, err := newGit(o, metrics)
+	if err != nil {
+		return err
+	}
+	so := gitstore.Options{
+		Dir: o.data, Ledger: n.ledger, Git: git,
+		Shared: o.ledger != "pebble", Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
+	}
+	if o.authority != nil {
+		so.Signatures = o.authority
+	}
+	if n.store, err = gitstore.Open(ctx, so); err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	return nil
 }
 
 // ready is nil while the ledger answers.
@@ -99,7 +113,11 @@ func (n *node) close(ctx context.Context) error {
 
 func openLedger(ctx context.Context, o nodeOptions, m *httpapi.Metrics) (ledger.Ledger, error) {
 	if strings.HasPrefix(o.ledger, "redis") {
-		return redisdb.Open(ctx, o.ledger, redisdb.Options{Logger: o.log})
+		db, err := redisdb.Open(ctx, o.ledger, redisdb.Options{Logger: o.log})
+		if err != nil {
+			return nil, err
+		}
+		return db, nil
 	}
 	if o.ledger != "pebble" {
 		return nil, fmt.Errorf("ledger %q: want pebble or redis://HOST:PORT/DB", o.ledger)

@@ -47,6 +47,8 @@ func (l Limits) ofStore() gitstore.Limits {
 		SettleObjects: l.SettleObjects, SettleBytes: l.SettleBytes,
 		CacheBytes: l.CacheBytes, BlobCacheBytes: l.BlobCacheBytes,
 		ProofTimeout: l.ProofTimeout.Duration, OpenRepos: l.OpenRepos, RefsPerPush: l.RefsPerPush,
+		UpkeepEvery: l.UpkeepEvery.Duration, PackGrace: l.PackGrace.Duration,
+		PruneDeletions: l.PruneDeletions, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
+
+// ErrInUse: another DB, mostly of another process, has the folder open.
+var ErrInUse = errors.New("ledger folder is in use")
 
 // DB is a ledger in one folder, which it locks against other processes.
 type DB struct {
@@ -53,6 +57,10 @@ func Open(dir string, o Options) (*DB, error) {
 	}
 	lock, err := o.FS.Lock(o.FS.PathJoin(dir, "LOCK"))
 	if err != nil {
+		var path *fs.PathError // anything else was told by the lock itself
+		if !errors.As(err, &path) {
+			err = fmt.Errorf("%w: %w", ErrInUse, err)
+		}
 		return nil, fmt.Errorf("lock folder %s: %w", dir, noSpace(err))
 	}
 	db.lock = lock
