@@ -111,15 +111,12 @@ func TestA10_StatesAndPins(t *testing.T) {
 // not before.
 func TestPI18_PinsEnd(t *testing.T) {
 	clock := newTestClock()
-	db, err := pebbledb.Open("ledger", pebbledb.Options{FS: vfs.NewMem(), Clock: clock.now})
-	if err != nil {
-		t.Fatalf("pebbledb.Open: %v", err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := openClockedLedger(t, clock)
 	r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger = db }), "repo")
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 	var at [3]refpolicy.OID
 	var pins [3]Pin
+	var err error
 	for i, ttl := range []time.Duration{time.Hour, 0, 0} {
 		branch := refpolicy.RefName(fmt.Sprintf("refs/heads/s%d", i))
 		at[i] = mustCommit(t, r, someone, testCommit{target: branch, base: mainRef, files: map[string]string{"a": fmt.Sprint(i)}}).Commit
@@ -277,11 +274,7 @@ func TestPruneMakesOldProofsFail(t *testing.T) {
 // A replaced pack stays for its readers until the grace is over.
 func TestReplacedPacksStayForReaders(t *testing.T) {
 	clock := newTestClock()
-	db, err := pebbledb.Open("ledger", pebbledb.Options{FS: vfs.NewMem(), Clock: clock.now})
-	if err != nil {
-		t.Fatalf("pebbledb.Open: %v", err)
-	}
-	t.Cleanup(func() { db.Close() })
+	db := openClockedLedger(t, clock)
 	r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger, o.Limits.PackGrace = db, time.Hour }), "repo")
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 	dead := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": strings.Repeat("dead\n", 100)}}).Commit
@@ -319,3 +312,14 @@ func newTestClock() *testClock { return &testClock{} }
 func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (c *testClock) forward(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// openClockedLedger opens a ledger in memory that tells a test's time.
+func openClockedLedger(t *testing.T, c *testClock) ledger.Ledger {
+	t.Helper()
+	db, err := pebbledb.Open("ledger", pebbledb.Options{FS: vfs.NewMem(), Clock: c.now})
+	if err != nil {
+		t.Fatalf("pebbledb.Open: %v", err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
