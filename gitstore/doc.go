@@ -21,6 +21,16 @@
 // once more in both, since it may be settling. Objects never change, so what is
 // cached never grows stale. Refs are read from views, which show durable state only.
 //
+// # Upkeep
+//
+// Settling moves hot objects into packs (settle.go). Pruning takes away what no ref
+// and no pin leads to (prune.go, marks.go), merging unites small packs of a kind
+// (merge.go). Both write new packs with git (repack.go) and put them in the place of
+// old ones in one batch. An old pack is then condemned: who reads in it goes on, and
+// its files are removed after a grace (condemned.go). upkeep.go says when all this
+// comes about. Several nodes may do it at once; the batches make it right, a lease
+// only saves work.
+//
 // # What a repo consists of
 //
 // In the ledger, in the space repo/<id>:
@@ -32,7 +42,11 @@
 //	tip/<oid>/<name>          which refs are at an oid
 //	born/<oid>                by which ref a commit came in
 //	o/<oid>                   a hot object, deflated as in a pack
-//	pack/<name>               a registered pack
+//	gc/pruned                 when it was pruned last, and up to which log entry
+//	gc/lease                  who looks after its packs, and until when
+//	pack/<name>               a pack: live, condemned or dead
+//	pin/<id>                  a pin
+//	pinned/<oid>/<id>         which pins hold a commit
 //	(log)                     one entry for each change of refs
 //
 // in the space org/<org>: repo/<name> (the id) and recent/<newest first>/<id>; in the
@@ -50,7 +64,8 @@
 // # After a crash
 //
 // A batch is whole or absent. A pack without a record is removed when its repo is
-// opened (janitor.go); a registered
-// pack without its link is linked by whoever loads the list. A repo half made or
+// opened (janitor.go)
+// or, on a shared folder, when it is older than any write. A registered pack without
+// its link is linked by whoever loads the list. A repo half made or
 // half removed has an intent, and the next Open finishes it.
 package gitstore

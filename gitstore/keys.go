@@ -11,17 +11,18 @@ import (
 
 // The keys of a repo's space. doc.go draws the whole picture.
 const (
-	metaKey       = "meta"     // the repo's record
-	genKey        = "gc/gen"   // prune generation; exists as long as the repo does, so every write checks it
-	leaseKey      = "gc/lease" // who looks after the repo's packs, and until when
-	refKeys       = "ref/"     // ref/<name> -> ref record
-	createdKeys   = "created/" // created/<h|e>/<when>/<name>: branches in order of creation
-	tipKeys       = "tip/"     // tip/<oid>/<name>: which refs are at oid
-	bornKeys      = "born/"    // born/<oid> -> name of the ref a commit came in by
-	hotKeys       = "o/"       // o/<oid, 20 bytes> -> hot object
-	packKeys      = "pack/"    // pack/<name> -> pack record
-	pinKeys       = "pin/"     // pin/<id> -> pin record
-	pinnedKeys    = "pinned/"  // pinned/<oid>/<id>: which pins hold an oid
+	metaKey       = "meta"      // the repo's record
+	genKey        = "gc/gen"    // prune generation; exists as long as the repo does, so every write checks it
+	prunedKey     = "gc/pruned" // when the last prune ended, and up to which log entry
+	leaseKey      = "gc/lease"  // who looks after the repo's packs, and until when
+	refKeys       = "ref/"      // ref/<name> -> ref record
+	createdKeys   = "created/"  // created/<h|e>/<when>/<name>: branches in order of creation
+	tipKeys       = "tip/"      // tip/<oid>/<name>: which refs are at oid
+	bornKeys      = "born/"     // born/<oid> -> name of the ref a commit came in by
+	hotKeys       = "o/"        // o/<oid, 20 bytes> -> hot object
+	packKeys      = "pack/"     // pack/<name> -> pack record
+	pinKeys       = "pin/"      // pin/<id> -> pin record
+	pinnedKeys    = "pinned/"   // pinned/<oid>/<id>: which pins hold an oid
 	firstGen      = "1"
 	bornPerUpdate = 2_000 // commits of one change that get a born key; more are found by walking
 )

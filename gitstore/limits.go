@@ -20,6 +20,7 @@ type Limits struct {
 	UpkeepEvery    time.Duration // how often packs are looked after; negative: never; 1 min
 	PackGrace      time.Duration // how long a replaced pack stays for those who read in it, longer than any request; negative: not at all; 6 h
 	PruneDeletions int           // prune when so many refs were deleted or rewound; 1,000
+	PruneEvery     time.Duration // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int           // merge packs of a kind when so many have come together; 5
 	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB
 }
@@ -51,6 +52,9 @@ func (l Limits) withDefaults() Limits {
 	fillInt(&l.PruneDeletions, 1_000)
 	fillInt(&l.MergePacks, 5)
 	fill(&l.MergeBytes, 1<<30)
+	if l.PruneEvery == 0 {
+		l.PruneEvery = 24 * time.Hour
+	}
 	if l.UpkeepEvery == 0 {
 		l.UpkeepEvery = time.Minute
 	}

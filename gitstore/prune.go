@@ -87,6 +87,24 @@ func (p *pruning) run(ctx context.Context) error {
 		return fmt.Errorf("prune: delete ended pins: %w", err)
 	}
 	p.r.waste.Add(-p.waste)
+	return p.note(ctx)
+}
+
+// prunedRecord is what stands under gc/pruned.
+type prunedRecord struct {
+	Seq uint64    `json:"seq"` // the log's last number when it began
+	At  time.Time `json:"at"`
+}
+
+// note remembers that the prune has ended, for whoever asks whether one is due.
+func (p *pruning) note(ctx context.Context) error {
+	_, err := p.r.ledger.Apply(ctx, ledger.Batch{
+		Space: p.r.space, Checks: []ledger.Check{ledger.Equal(genKey, p.gen)},
+		Sets: []ledger.Set{{Key: prunedKey, Value: mustJSON(prunedRecord{p.after, p.raised})}},
+	})
+	if err != nil {
+		return fmt.Errorf("prune: note its end: %w", err)
+	}
 	return nil
 }
 

@@ -45,6 +45,7 @@ type Repo struct {
 	hots hotPacks
 
 	upkeep sync.Mutex   // held while packs are merged, pruned or removed
+	looked atomic.Int64 // unix seconds: when it was last asked how long ago the last prune was
 	waste  atomic.Int64 // refs deleted or rewound since the last prune, as far as this process knows
 
 	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle

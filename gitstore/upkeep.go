@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -118,6 +120,50 @@ func replaced(err error) bool {
 // pruneDue reports whether so much was deleted that pruning pays.
 func (r *Repo) pruneDue() bool { return r.waste.Load() >= int64(r.store.limits.PruneDeletions) }
 
+// lookEvery is how often the ledger is asked whether the last prune is long ago.
+const lookEvery = time.Hour
+
+// overdue makes a prune due when refs have moved and the last one is long ago. What
+// was deleted before this process opened the repo is known by this alone.
+func (r *Repo) overdue(ctx context.Context) error {
+	now := time.Now().Unix()
+	if last := r.looked.Load(); now-last < int64(lookEvery/time.Second) || !r.looked.CompareAndSwap(last, now) {
+		return nil
+	}
+	long, err := r.prunedLongAgo(ctx)
+	if err == nil && long {
+		r.waste.Add(int64(r.store.limits.PruneDeletions))
+	}
+	return err
+}
+
+func (r *Repo) prunedLongAgo(ctx context.Context) (bool, error) {
+	v, err := r.ledger.Peek(ctx, r.space)
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	now, err := r.ledger.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	seq, err := v.LastSeq(ctx)
+	if err != nil {
+		return false, err
+	}
+	got, err := v.GetMany(ctx, prunedKey)
+	if err != nil {
+		return false, err
+	}
+	last := prunedRecord{At: r.Info().CreatedAt}
+	if got[0] != nil {
+		if err := json.Unmarshal(got[0], &last); err != nil {
+			return false, fmt.Errorf("decode %s: %w", prunedKey, err)
+		}
+	}
+	return seq > last.Seq && now.Sub(last.At) >= r.store.limits.PruneEvery, nil
+}
+
 // due is what can be told without asking anybody: whether upkeep may have something to do.
 func (r *Repo) due() bool {
 	return r.pruneDue() || len(r.condemned()) > 0 || len(r.packNames()) >= r.store.limits.MergePacks
@@ -211,22 +257,20 @@ func (s *Store) keepUp(every time.Duration) {
 			return
 		case <-t.C:
 		}
-		for _, r := range s.dueRepos() {
-			if _, err := r.gc(ctx, false); err != nil && ctx.Err() == nil && !errors.Is(err, ErrRepoNotFound) {
+		for _, r := range s.openRepos() {
+			err := r.overdue(ctx)
+			if err == nil && r.due() {
+				_, err = r.gc(ctx, false)
+			}
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrRepoNotFound) {
 				s.log.Warn("upkeep", "repo", r.id, "err", err)
 			}
 		}
 	}
 }
 
-func (s *Store) dueRepos() []*Repo {
+func (s *Store) openRepos() []*Repo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var due []*Repo
-	for _, r := range s.repos {
-		if r.due() {
-			due = append(due, r)
-		}
-	}
-	return due
+	return slices.Collect(maps.Values(s.repos))
 }

@@ -156,6 +156,52 @@ func TestUpkeepComesByNeed(t *testing.T) {
 	}
 }
 
+// What was deleted before a restart is pruned when the last prune is long ago.
+func TestPruneComesAfterARestart(t *testing.T) {
+	clock := newTestClock()
+	db, dir := openClockedLedger(t, clock), t.TempDir()
+	open := func() (*Store, *Repo) {
+		s := openTestStore(t, func(o *Options) { o.Dir, o.Ledger, o.Limits = dir, db, Limits{UpkeepEvery: -1} })
+		r, err := s.Repo(t.Context(), "acme", "repo")
+		if err != nil {
+			t.Fatalf("Repo: %v", err)
+		}
+		return s, r
+	}
+	r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Dir, o.Ledger = dir, db }), "repo")
+	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
+	for _, step := range []struct {
+		what  string
+		do    func(s *Store, r *Repo) error
+		later time.Duration
+		want  bool
+	}{
+		{"young repo", nil, time.Hour, false},
+		{"old repo", nil, 24 * time.Hour, true},
+		{"just pruned", func(_ *Store, r *Repo) error { _, err := r.prune(t.Context(), false); return err }, 0, false},
+		{"nothing moved since", nil, 48 * time.Hour, false},
+		{"moved since", func(_ *Store, r *Repo) error { return r.DeleteBranch(t.Context(), someone, sessionA) }, 0, true},
+	} {
+		clock.forward(step.later)
+		s, r := open()
+		if step.do != nil {
+			if step.what == "moved since" {
+				mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "x"}})
+			}
+			if err := step.do(s, r); err != nil {
+				t.Fatalf("%s: %v", step.what, err)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Fatalf("Close: %v", err)
+			}
+			_, r = open()
+		}
+		if err := r.overdue(t.Context()); err != nil || r.pruneDue() != step.want {
+			t.Errorf("%s: prune due: %v, %v; want %v", step.what, r.pruneDue(), err, step.want)
+		}
+	}
+}
+
 // Of two nodes one looks after a repo at a time, and a node that is gone holds the
 // other up no longer than its lease.
 func TestUpkeepLease(t *testing.T) {

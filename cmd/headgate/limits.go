@@ -60,6 +60,7 @@ type Limits struct {
 	UpkeepEvery    Duration `toml:"upkeep_every"`    // how often repos are looked after; 1 min
 	PackGrace      Duration `toml:"pack_grace"`      // how long a replaced pack stays for those who read in it; 6 h
 	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound; 1,000
+	PruneEvery     Duration `toml:"prune_every"`     // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int      `toml:"merge_packs"`     // merge packs when so many have come together; 5
 	MergeBytes     int64    `toml:"merge_bytes"`     // the largest pack that is merged with others; 1 GiB
 
@@ -96,7 +97,7 @@ func defaultLimits() Limits {
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
 
 		UpkeepEvery: Duration{time.Minute}, PackGrace: Duration{6 * time.Hour},
-		PruneDeletions: 1_000, MergePacks: 5, MergeBytes: gib,
+		PruneDeletions: 1_000, PruneEvery: Duration{24 * time.Hour}, MergePacks: 5, MergeBytes: gib,
 
 		WatermarkBytes: 256 * mib, ReserveBytes: 96 * mib, LedgerCacheBytes: 64 * mib,
 	}
@@ -159,7 +160,7 @@ func (l Limits) checkTimes() error {
 	for key, d := range map[string]Duration{
 		"header_timeout": l.HeaderTimeout, "idle_timeout": l.IdleTimeout, "keep_alive": l.KeepAlive,
 		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
-		"upkeep_every": l.UpkeepEvery, "pack_grace": l.PackGrace,
+		"upkeep_every": l.UpkeepEvery, "pack_grace": l.PackGrace, "prune_every": l.PruneEvery,
 		"limit_wait": l.LimitWait, "git_wait": l.GitWait, "git_timeout": l.GitTimeout,
 	} {
 		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {

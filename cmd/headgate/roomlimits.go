@@ -48,7 +48,7 @@ func (l Limits) ofStore() gitstore.Limits {
 		CacheBytes: l.CacheBytes, BlobCacheBytes: l.BlobCacheBytes,
 		ProofTimeout: l.ProofTimeout.Duration, OpenRepos: l.OpenRepos, RefsPerPush: l.RefsPerPush,
 		UpkeepEvery: l.UpkeepEvery.Duration, PackGrace: l.PackGrace.Duration,
-		PruneDeletions: l.PruneDeletions, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
+		PruneDeletions: l.PruneDeletions, PruneEvery: l.PruneEvery.Duration, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
 	}
 }
 
