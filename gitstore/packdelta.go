@@ -13,15 +13,17 @@ type deltaResolver struct {
 	p       *packParser
 	objects []NewObject // by entry; of type 0 until it is made
 	known   map[refpolicy.OID]bool
-	byPlace map[int][]int           // entry -> the ofsDeltas against it
-	byOID   map[refpolicy.OID][]int // oid -> the refDeltas against it that wait
-	order   []refpolicy.OID         // the oids of byOID as they were met
-	ready   []int                   // entries that are made and may be bases
+	from    map[refpolicy.OID]refpolicy.OID // what is made -> the stored object at the bottom of its deltas, zero without one
+	byPlace map[int][]int                   // entry -> the ofsDeltas against it
+	byOID   map[refpolicy.OID][]int         // oid -> the refDeltas against it that wait
+	order   []refpolicy.OID                 // the oids of byOID as they were met
+	ready   []int                           // entries that are made and may be bases
 }
 
 func newDeltaResolver(p *packParser) *deltaResolver {
 	return &deltaResolver{
 		p: p, objects: make([]NewObject, len(p.entries)), known: make(map[refpolicy.OID]bool, len(p.entries)),
+		from:    make(map[refpolicy.OID]refpolicy.OID, len(p.entries)),
 		byPlace: map[int][]int{}, byOID: map[refpolicy.OID][]int{},
 	}
 }
@@ -39,8 +41,7 @@ func (d *deltaResolver) resolve(ctx context.Context, read func(context.Context, 
 		return parsedPack{}, err
 	}
 	for _, oid := range loaded {
-		// What turned out to be in the pack as well is the client's own: it need not be readable.
-		if !d.known[oid] {
+		if !d.own(oid) {
 			out.bases = append(out.bases, oid)
 		}
 	}
@@ -53,6 +54,20 @@ func (d *deltaResolver) resolve(ctx context.Context, read func(context.Context, 
 		out.objects = d.objects
 	}
 	return out, nil
+}
+
+// own reports whether the pack makes oid, a stored object that was loaded, without
+// it: then it is the client's own and need not be readable. What deltas make of a
+// stored object out of that object itself, by whatever detour, is no proof that the
+// client has it.
+func (d *deltaResolver) own(oid refpolicy.OID) bool {
+	for seen := map[refpolicy.OID]bool{}; d.known[oid] && !seen[oid]; oid = d.from[oid] {
+		seen[oid] = true
+		if from := d.from[oid]; from.IsZero() || !d.known[from] { // a base that is not made here is proved itself
+			return true
+		}
+	}
+	return false
 }
 
 // sort makes the entries that are whole and notes what the others wait for.
@@ -73,7 +88,7 @@ func (d *deltaResolver) sort() error {
 			}
 			d.byOID[e.base] = append(d.byOID[e.base], i)
 		default:
-			if err := d.made(i, e.typ, e.data); err != nil {
+			if err := d.made(i, e.typ, e.data, refpolicy.ZeroOID); err != nil {
 				return err
 			}
 		}
@@ -81,12 +96,12 @@ func (d *deltaResolver) sort() error {
 	return nil
 }
 
-func (d *deltaResolver) made(i int, t ObjectType, data []byte) error {
+func (d *deltaResolver) made(i int, t ObjectType, data []byte, from refpolicy.OID) error {
 	o := newObject(t, data)
 	if d.known[o.OID] {
 		return packFault("object %s comes twice", o.OID)
 	}
-	d.known[o.OID] = true
+	d.known[o.OID], d.from[o.OID] = true, from
 	d.objects[i] = o
 	d.ready = append(d.ready, i)
 	return nil
@@ -98,26 +113,27 @@ func (d *deltaResolver) spread() error {
 		i := d.ready[len(d.ready)-1]
 		d.ready = d.ready[:len(d.ready)-1]
 		o := d.objects[i]
-		if err := d.apply(o.Type, o.Data, d.byPlace[i]); err != nil {
+		from := d.from[o.OID]
+		if err := d.apply(o.Type, o.Data, from, d.byPlace[i]); err != nil {
 			return err
 		}
-		if err := d.applyWaiting(o.OID, o.Type, o.Data); err != nil {
+		if err := d.applyWaiting(o.OID, o.Type, o.Data, from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *deltaResolver) applyWaiting(oid refpolicy.OID, t ObjectType, base []byte) error {
+func (d *deltaResolver) applyWaiting(oid refpolicy.OID, t ObjectType, base []byte, from refpolicy.OID) error {
 	waiting := d.byOID[oid]
 	if waiting == nil {
 		return nil
 	}
 	d.byOID[oid] = nil
-	return d.apply(t, base, waiting)
+	return d.apply(t, base, from, waiting)
 }
 
-func (d *deltaResolver) apply(t ObjectType, base []byte, deltas []int) error {
+func (d *deltaResolver) apply(t ObjectType, base []byte, from refpolicy.OID, deltas []int) error {
 	for _, i := range deltas {
 		delta := d.p.entries[i].data
 		_, size, _, err := deltaSizes(delta)
@@ -132,7 +148,7 @@ func (d *deltaResolver) apply(t ObjectType, base []byte, deltas []int) error {
 		if err != nil {
 			return err
 		}
-		if err := d.made(i, t, data); err != nil {
+		if err := d.made(i, t, data, from); err != nil {
 			return err
 		}
 	}
@@ -156,7 +172,7 @@ func (d *deltaResolver) loadBases(ctx context.Context, read func(context.Context
 			return nil, err
 		}
 		loaded = append(loaded, oid)
-		if err := d.applyWaiting(oid, base.typ, base.data); err != nil {
+		if err := d.applyWaiting(oid, base.typ, base.data, oid); err != nil {
 			return nil, err
 		}
 		if err := d.spread(); err != nil {
