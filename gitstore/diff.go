@@ -55,9 +55,9 @@ const (
 
 // Diff compares two commits' trees directly, with rename detection as git's
 // default. The caller has resolved both. Files that differ in whitespace alone are
-// left out unless Exact. A file over 32 MiB counts as binary (core.bigFileThreshold
-// of the sealed process), so that its diff takes no memory. Errors: ErrObjectNotFound, ErrBadPath, ErrTooLarge for
-// over 256 MiB of patches of asked paths.
+// left out unless Exact. A file over 32 MiB counts as binary and is never read.
+// Errors: ErrObjectNotFound, ErrBadPath, ErrTooLarge for an asked file over 64 MiB
+// and for over 256 MiB of patches of asked paths.
 func (r *Repo) Diff(ctx context.Context, q DiffRequest) (*Diff, error) {
 	key, paths, err := r.diffKey(ctx, q)
 	if err != nil {
@@ -138,27 +138,36 @@ func (r *Repo) runDiff(ctx context.Context, key diffKey, paths []string) (*Diff,
 	if p.keepAll {
 		args = append(args, "--binary")
 	}
-	if err := r.diffTree(ctx, key, paths, args, p.parse); err != nil {
+	big, hide, err := r.withoutBig(ctx, key, paths)
+	if err != nil {
+		return nil, err
+	}
+	specs := hide
+	for _, path := range paths {
+		specs = append(specs, ":(literal)"+path)
+	}
+	if err := r.diffTree(ctx, key, specs, args, p.parse); err != nil {
 		return nil, err
 	}
 	d, err := r.collect(ctx, p)
 	if err == nil && d.hasTypeChange() {
-		err = r.recount(ctx, key, paths, d)
+		err = r.recount(ctx, key, specs, d)
+	}
+	if err == nil && len(big) > 0 {
+		err = r.addBig(ctx, d, big)
 	}
 	return d, err
 }
 
 // diffTree runs git diff-tree with the options that are common to all questions
 // and lets parse read what it writes.
-func (r *Repo) diffTree(ctx context.Context, key diffKey, paths, options []string, parse func(*bufio.Reader) error) error {
+func (r *Repo) diffTree(ctx context.Context, key diffKey, specs, options []string, parse func(*bufio.Reader) error) error {
 	args := append([]string{"diff-tree", "-r", "-M", "--no-color", "--no-ext-diff", "--no-textconv"}, options...)
 	if !key.exact {
 		args = append(args, "-b")
 	}
 	args = append(args, key.base.String(), key.head.String(), "--")
-	for _, p := range paths {
-		args = append(args, ":(literal)"+p)
-	}
+	args = append(args, specs...)
 	// A pipe of the kernel's: git writes into it without a detour through us.
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -222,9 +231,9 @@ func (d *Diff) hasTypeChange() bool {
 
 // recount asks git for the numbers of files that changed their type. Their patch
 // removes all lines and adds all lines, but git counts only those that differ.
-func (r *Repo) recount(ctx context.Context, key diffKey, paths []string, d *Diff) error {
+func (r *Repo) recount(ctx context.Context, key diffKey, specs []string, d *Diff) error {
 	counts := map[string][2]int{}
-	err := r.diffTree(ctx, key, paths, []string{"--numstat", "-z", "--diff-filter=T"}, func(in *bufio.Reader) (err error) {
+	err := r.diffTree(ctx, key, specs, []string{"--numstat", "-z", "--diff-filter=T"}, func(in *bufio.Reader) (err error) {
 		counts, err = parseNumstat(in)
 		return err
 	})
