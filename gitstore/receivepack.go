@@ -28,7 +28,7 @@ func (r *Repo) ReceivePack(ctx context.Context, c Caller, q GitRequest) error {
 	if err != nil {
 		text, ok := wire.ErrorText(err)
 		if !ok {
-			return err
+			return endsEarly(err)
 		}
 		// What the client understands is not known; all that push today ask for this sideband.
 		return wire.NewSideband(q.Out, wire.Sideband64k).Fatal(text)

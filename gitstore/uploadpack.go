@@ -50,7 +50,7 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		return err
+		return endsEarly(err)
 	case req.LsRefs != nil:
 		return r.lsRefs(ctx, c, q, req.LsRefs)
 	}
@@ -61,10 +61,18 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 	})
 }
 
+// endsEarly makes the client's fault of a request that ends within a message.
+func endsEarly(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return invalidf("request ends within a packet")
+	}
+	return err
+}
+
 func (r *Repo) uploadV0(ctx context.Context, c Caller, q GitRequest) error {
 	req, err := wire.ReadUploadRequest(q.In, wire.Limits{})
 	if err != nil || len(req.Wants) == 0 {
-		return err
+		return endsEarly(err)
 	}
 	return r.fetch(ctx, c, q, fetch{
 		wants: req.Wants, haves: req.AllHaves(), filterHaves: req.FilterHaves,
