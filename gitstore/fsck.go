@@ -212,7 +212,7 @@ func (h hotObject) verify(oid refpolicy.OID) error {
 
 // history follows everything that refs and pins lead to.
 func (f *fsck) history(ctx context.Context) error {
-	m, err := f.r.newMarks(f.good)
+	m, err := f.marks(ctx)
 	if err != nil {
 		return err
 	}
@@ -255,6 +255,18 @@ func (f *fsck) history(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// marks opens the packs that were found good, without those that another process has
+// replaced and removed since.
+func (f *fsck) marks(ctx context.Context) (*marks, error) {
+	for try := 1; ; try++ {
+		m, err := f.r.newMarks(f.good)
+		if !errors.Is(err, packs.ErrPackMissing) || try == listTries {
+			return m, err
+		}
+		f.good = slices.DeleteFunc(f.good, func(l livePack) bool { return !f.stillLive(ctx, l) })
+	}
 }
 
 // findOnce tells of a subject that has not been told of under the same kind.

@@ -41,7 +41,7 @@ func (r *Repo) tidy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := r.packNames()
+	known := append(slices.Clone(r.packNames()), r.condemned()...)
 	for _, name := range names {
 		if slices.Contains(known, name) {
 			continue
