@@ -19,9 +19,10 @@ type door struct {
 	release func()
 	results []RefResult
 
-	begun   bool  // a batch of this update, with the caller's own checks and sets, was applied
-	written bool  // objects and pack went in with an earlier batch of this update
-	failed  error // what the batch with them was answered, if not success
+	begun   bool   // a batch of this update, with the caller's own checks and sets, was applied
+	written bool   // objects and pack went in with an earlier batch of this update
+	gen     []byte // the prune generation they were written in
+	failed  error  // what the batch with them was answered, if not success
 	seq     uint64
 	at      time.Time
 }
@@ -68,12 +69,25 @@ func (d *door) run(ctx context.Context) error {
 		if d.u.Atomic && len(chunk) < len(todo) {
 			return fmt.Errorf("%w: %d refs in one atomic change", ErrTooLarge, len(todo))
 		}
-		todo = todo[len(chunk):]
 		if err := d.apply(ctx, chunk); err != nil {
-			return err
+			if !d.begun {
+				return err
+			}
+			d.fail(todo, err) // what an earlier batch did stands, and is told
+			return nil
 		}
+		todo = todo[len(chunk):]
 	}
 	return d.published(ctx)
+}
+
+// fail gives all that is still open the same verdict.
+func (d *door) fail(todo []int, err error) {
+	for _, i := range todo {
+		if res := &d.results[i]; res.Err == nil {
+			res.Err = err
+		}
+	}
 }
 
 // chunk is the part of todo whose keys fit into one batch.
@@ -199,7 +213,7 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 	if !p.carries {
 		return
 	}
-	d.written = true
+	d.written, d.gen = true, p.gen
 	for _, o := range d.u.Objects {
 		if len(o.Data) <= maxCached {
 			d.r.store.cache.put(objectID{d.r.id, o.OID}, object{o.Type, o.Data}, int64(len(o.Data))+128)
@@ -219,6 +233,7 @@ type prepared struct {
 	todo     []int // the changes in it
 	batch    ledger.Batch
 	now      time.Time       // what the records in it say
+	gen      []byte          // the prune generation that it checks
 	foreign  map[string]bool // keys of checks that are the caller's or the guard's
 	carries  bool            // the update's objects and pack are in it
 	hot      int             // objects for the hot tier in it

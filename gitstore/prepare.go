@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,12 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{foreign: map[string]bool{}, now: st.now}
+	p := &prepared{foreign: map[string]bool{}, now: st.now, gen: st.gen}
+	if d.written && !bytes.Equal(st.gen, d.gen) {
+		// A prune began between two batches: what no ref of the earlier one reaches may go.
+		d.fail(todo, fmt.Errorf("%w: pruning began in the middle of the update", ledger.ErrUnavailable))
+		return p, nil
+	}
 	if p.todo, err = d.proved(ctx, d.openOf(todo)); err != nil {
 		return nil, err
 	}

@@ -170,3 +170,62 @@ func TestWritesHoldForTheirGeneration(t *testing.T) {
 		t.Errorf("update while the generation rises: %v", err)
 	}
 }
+
+// The second batch of a large update meets a prune that began meanwhile, or a
+// ledger that is away: what the first one did stands and is told, the rest is not
+// done, since the objects it would point at may be gone by then.
+func TestManyRefsCutBetweenBatches(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		second func(h *hookedLedger, r *Repo, ctx context.Context, b ledger.Batch) (ledger.Result, error)
+	}{
+		{"a prune begins", func(h *hookedLedger, r *Repo, ctx context.Context, b ledger.Batch) (ledger.Result, error) {
+			if _, err := h.Ledger.Apply(ctx, ledger.Batch{Space: r.space, Sets: []ledger.Set{{Key: genKey, Value: []byte("2")}}}); err != nil {
+				return ledger.Result{}, err
+			}
+			return h.Ledger.Apply(ctx, b)
+		}},
+		{"the ledger is away", func(*hookedLedger, *Repo, context.Context, ledger.Batch) (ledger.Result, error) {
+			return ledger.Result{}, ledger.ErrUnavailable
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := &hookedLedger{Ledger: openTestLedger(t)}
+			r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger = h }), "site")
+			head := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "0\n"}}).Commit
+			commit := newCommitOn(emptyTree, head)
+			u := Update{Caller: someone, Objects: []NewObject{newObject(TreeObject, nil), commit}}
+			for i := range 1500 {
+				u.Changes = append(u.Changes, Change{Ref: refName(i), New: commit.OID})
+			}
+			batches := 0
+			later := func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
+				if b.Log == nil || b.Space != r.space {
+					return h.Ledger.Apply(ctx, b)
+				}
+				if batches++; batches == 1 {
+					return h.Ledger.Apply(ctx, b)
+				}
+				return tc.second(h, r, ctx, b)
+			}
+			h.onApply.Store(&later)
+			res, err := r.Update(t.Context(), u)
+			h.onApply.Store(nil)
+			if err != nil {
+				t.Fatalf("Update: %v, want a verdict for each ref", err)
+			}
+			done := 0
+			for _, ref := range res.Refs {
+				if ref.Err == nil {
+					done++
+				} else if !errors.Is(ref.Err, ledger.ErrUnavailable) {
+					t.Fatalf("%s: %v, want ErrUnavailable", ref.Ref, ref.Err)
+				}
+			}
+			refs, err := r.Refs(t.Context(), Caller{}, "refs/heads/", "", 0)
+			if err != nil || done == 0 || done == 1500 || len(refs) != done+1 {
+				t.Errorf("%d refs were told done and %d stand, %v; want main and those, some but not all", done, len(refs), err)
+			}
+		})
+	}
+}
