@@ -156,6 +156,9 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	}
 	if err != nil {
 		dir.Close()
+		if s.dropped(ctx, id) {
+			return nil, ErrRepoNotFound
+		}
 		return nil, err
 	}
 	r.usedAt.Store(time.Now().UnixNano())
