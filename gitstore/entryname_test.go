@@ -92,7 +92,9 @@ func TestPathsAreThoseOfTheIndex(t *testing.T) {
 		for range rng.IntN(3) {
 			path += "/" + names[rng.IntN(len(names))]
 		}
-		if strings.ContainsAny(path, "\n,") {
+		// The index overlooks what stands behind a backslash at the start of a name;
+		// fsck does not, and neither do we.
+		if strings.ContainsAny(path, "\n,") || strings.HasPrefix(path, `\`) || strings.Contains(path, `/\`) {
 			continue
 		}
 		cmd := exec.Command("git", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
@@ -107,6 +109,8 @@ func TestPathsAreThoseOfTheIndex(t *testing.T) {
 		}
 	}
 }
+
+// The spellings that some file system takes for .git, and neighbours that none does.
 func TestCase5_1_NamesThatStandForDotGit(t *testing.T) {
 	for _, tc := range []struct {
 		name string
