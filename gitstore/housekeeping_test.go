@@ -3,6 +3,8 @@ package gitstore
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -43,20 +45,29 @@ func TestCase11_1_HousekeepingBesideGit(t *testing.T) {
 			}
 		})
 	}
+	run := func(w *workTree, args ...string) { // the test's own goroutine alone may end it
+		if out, err := w.try(args...); err != nil {
+			t.Errorf("git %v: %v, %s", args, err, out)
+		}
+	}
 	for i := range 2 {
 		w := newWorkTree(t)
 		w.git("clone", "-q", url, ".")
 		w.git("checkout", "-q", "-b", fmt.Sprint("pusher", i))
 		work(i, func(n int) {
-			w.commit(fmt.Sprint("f", n%3), fmt.Sprint(i, " in round ", n))
-			w.git("push", "-q", "-f", "origin", "HEAD")
+			if err := os.WriteFile(filepath.Join(w.dir, fmt.Sprint("f", n%3)), fmt.Append(nil, i, " in round ", n), 0o644); err != nil {
+				t.Errorf("write file: %v", err)
+			}
+			run(w, "add", "-A")
+			run(w, "commit", "-q", "-m", fmt.Sprint(i, " in round ", n))
+			run(w, "push", "-q", "-f", "origin", "HEAD")
 			if n%3 == 2 { // what was pushed becomes garbage, and is pushed again in part
-				w.git("push", "-q", "origin", fmt.Sprint(":pusher", i))
-				w.git("reset", "-q", "--hard", "HEAD~2")
+				run(w, "push", "-q", "origin", fmt.Sprint(":pusher", i))
+				run(w, "reset", "-q", "--hard", "HEAD~2")
 			}
 		})
 	}
-	work(2, func(int) { newWorkTree(t).git("clone", "-q", url, ".") })
+	work(2, func(int) { run(newWorkTree(t), "clone", "-q", url, ".") })
 	work(3, func(n int) {
 		ref := refpolicy.RefName(fmt.Sprintf("refs/heads/api%d", n%2))
 		tc := testCommit{target: ref, base: mainRef, files: map[string]string{"a": fmt.Sprint("round ", n), "x": fmt.Sprint(n % 5)}}
