@@ -102,6 +102,13 @@ func (w *CommitWriter) checkFile(f *FileChange) error {
 	default:
 		return invalidf("%s: mode %o is not 100644, 100755, 120000 or 160000", f.Path, f.Mode)
 	}
+	mode := f.Mode
+	if mode == 0 {
+		mode = ModeFile
+	}
+	if err := checkSpecialPath(f.Path, mode); err != nil {
+		return invalidf("%s: %v", f.Path, err)
+	}
 	if f.ContentID == "" {
 		return invalidf("%s: no content_id", f.Path)
 	}

@@ -94,7 +94,8 @@ func (w *CommitWriter) blobs(ctx context.Context) (*commitBlobs, error) {
 	return b, b.small()
 }
 
-// checkContent holds links and submodules to what git can store in them.
+// checkContent holds links and submodules to what git can store in them, and the
+// files that git itself reads to what a push of them is held to.
 func (w *CommitWriter) checkContent(f FileChange, c *content) error {
 	switch f.Mode {
 	case ModeSymlink:
@@ -109,6 +110,20 @@ func (w *CommitWriter) checkContent(f FileChange, c *content) error {
 	case ModeSubmodule:
 		_, err := gitlinkOID(f, c)
 		return err
+	}
+	kind := specialOf(f.Path[strings.LastIndexByte(f.Path, '/')+1:])
+	if kind == plainFile {
+		return nil
+	}
+	if c.size > maxSpecial {
+		return invalidf("%s: over %d bytes", f.Path, maxSpecial)
+	}
+	data, err := c.whole()
+	if err != nil {
+		return err
+	}
+	if err := checkSpecialContent(kind, data); err != nil {
+		return invalidf("%s: %v", f.Path, err)
 	}
 	return nil
 }

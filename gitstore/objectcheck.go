@@ -179,12 +179,10 @@ func checkEntry(e treeEntry, specials map[refpolicy.OID]specialFile) error {
 	if !regular && e.mode != ModeTree && e.mode != ModeSubmodule && e.mode != ModeSymlink {
 		return badObject(TreeObject, "entry %s has mode %o", clipped([]byte(e.name)), uint32(e.mode))
 	}
-	kind := specialOf(e.name)
-	switch {
-	case kind == plainFile || kind == attributesFile && e.mode == ModeSymlink: // git does not follow that link
-	case !regular:
-		return badObject(TreeObject, "entry %s is no regular file", clipped([]byte(e.name)))
-	case specials != nil:
+	if err := checkSpecialMode(e.name, e.mode); err != nil {
+		return err
+	}
+	if kind := specialOf(e.name); kind != plainFile && regular && specials != nil {
 		specials[e.oid] = kind
 	}
 	return nil

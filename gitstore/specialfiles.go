@@ -95,10 +95,8 @@ func checkSpecials(specials map[refpolicy.OID]specialFile, from specialSource) e
 			continue
 		case errors.Is(err, ErrTooLarge) || err == nil && len(data) > maxSpecial:
 			err = badObject(BlobObject, "%s is a .gitmodules or .gitattributes of over %d bytes", oid, maxSpecial)
-		case err == nil && kind == modulesFile:
-			err = checkModules(data)
 		case err == nil:
-			err = checkAttributes(data)
+			err = checkSpecialContent(kind, data)
 		}
 		if errors.Is(err, ErrBadObject) && !own {
 			ok, rerr := from.readable(oid)
@@ -112,6 +110,44 @@ func checkSpecials(specials map[refpolicy.OID]specialFile, from specialSource) e
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkSpecialPath refuses what a push would be refused for: a special name on a
+// path that is no regular file. It is nil or ErrBadObject.
+func checkSpecialPath(path string, mode Mode) error {
+	for {
+		name, rest, more := strings.Cut(path, "/")
+		as := mode
+		if more {
+			as = ModeTree
+		}
+		if err := checkSpecialMode(name, as); err != nil || !more {
+			return err
+		}
+		path = rest
+	}
+}
+
+// checkSpecialMode lets special names be regular files only. git does not follow a
+// link in the place of .gitattributes.
+func checkSpecialMode(name string, mode Mode) error {
+	kind := specialOf(name)
+	regular := mode&^0o777 == 0o100000
+	if kind == plainFile || regular || kind == attributesFile && mode == ModeSymlink {
+		return nil
+	}
+	return badObject(TreeObject, "entry %s is no regular file", clipped([]byte(name)))
+}
+
+// checkSpecialContent looks into the bytes of a special file. It is nil or ErrBadObject.
+func checkSpecialContent(kind specialFile, data []byte) error {
+	switch kind {
+	case modulesFile:
+		return checkModules(data)
+	case attributesFile:
+		return checkAttributes(data)
 	}
 	return nil
 }

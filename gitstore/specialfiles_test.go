@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -99,6 +100,55 @@ func TestPushOfSpecialFiles(t *testing.T) {
 		p.w.git("commit", "-q", "-m", "rename")
 		contains(t, p.w.refused("push", "origin", "main"), `.gitmodules has a submodule named "../x"`)
 	})
+}
+
+// What a push is refused for is refused over the API: otherwise a commit leaves a
+// history that git's own check will not take.
+func TestCase5_1_CommitOfSpecialFiles(t *testing.T) {
+	r := newTestRepo(t, openTestStore(t, nil), "site")
+	good := "[submodule \"a\"]\n\tpath = a\n\turl = ../a\n"
+	evil := "[submodule \"../x\"]\n\tpath = a\n\turl = ../a\n"
+	long := strings.Repeat("x", maxAttributesLine) + " binary\n"
+	for _, tc := range []struct {
+		path, text string
+		mode       Mode
+		bad        bool
+	}{
+		{".gitmodules", good, 0, false},
+		{"deep/.gitmodules", evil, 0, true},
+		{".GITMODULES", evil, ModeExecutable, true},
+		{"gitmod~1", evil, ModeFile, true},
+		{".gitmodules", "target", ModeSymlink, true},
+		{".gitmodules", strings.Repeat("a", 40), ModeSubmodule, true},
+		{".gitmodules/x", good, ModeFile, true},
+		{".gitmodules", strings.Repeat("#", maxSpecial) + "\n", ModeFile, true},
+		{".gitattributes", "* text=auto eol=lf\n", ModeFile, false},
+		{".gitattributes", long, ModeFile, true},
+		{".gitattributes", "target", ModeSymlink, false},
+		{"a/.gitattributes/x", "x", ModeFile, true},
+		{"gitmodules", evil, ModeFile, false},
+	} {
+		err := commitFile(t.Context(), r, tc.path, tc.text, tc.mode)
+		if tc.bad != errors.Is(err, ErrInvalid) || !tc.bad && err != nil {
+			t.Errorf("commit of %s with mode %o and %.40q: %v, want it refused: %v", tc.path, tc.mode, tc.text, err, tc.bad)
+		}
+	}
+}
+
+func commitFile(ctx context.Context, r *Repo, path, text string, mode Mode) error {
+	w, err := r.NewCommit(ctx, someone, CommitSpec{
+		Target: mainRef, Message: "change " + path, Author: Signature{Name: "Tester", Email: "tester@example.org"},
+		Files: []FileChange{{Path: path, Mode: mode, ContentID: "1"}},
+	})
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	if err := w.Write("1", []byte(text), true); err != nil {
+		return err
+	}
+	_, err = w.Commit(ctx)
+	return err
 }
 
 func FuzzCheckModules(f *testing.F) {
