@@ -15,9 +15,9 @@ import (
 // a request uses up (a supply); who is over one waits a little and is then refused.
 // Work itself goes by turns: a request has one while it works and gives it back
 // while it waits for its client, so that there can be many slow clients and still
-// little that runs at once. An org may take every turn as long as it is alone; when
-// another has been here lately it gets half of them at most, so that the other
-// finds one free.
+// little that runs at once. An org may take every turn as long as it is alone. While
+// others are here, or were lately, it gets no more than twice what they want, so
+// that what they do takes no longer than three times what it takes alone.
 type fairness struct {
 	patience time.Duration // of one who waits to be let in
 	rate     int           // requests a second of a token
@@ -33,9 +33,12 @@ type fairness struct {
 	tokens map[tokenKey]*tokenParty
 	recent list.List // every *tokenParty, those that were left longest ago in front
 
-	lastOrg *orgParty     // who came last
-	mixed   time.Duration // when last somebody came after a different org
-	halved  bool          // an org gets half of the turns only
+	lastOrg   *orgParty     // who came last
+	mixed     time.Duration // when last somebody came after a different org
+	company   bool          // that was lately
+	limited   bool          // an org's turns are not all there are
+	wanted    int64         // turns that are used or waited for
+	demanding []*orgParty   // by these orgs
 }
 
 // The levels that have limits.
@@ -57,7 +60,9 @@ const (
 type orgParty struct {
 	party
 	name   string
-	tokens int // in the table
+	tokens int   // in the table
+	wanted int64 // turns that it uses or waits for
+	index  int   // in demanding, if it wants any
 }
 
 type tokenKey struct{ org, token string }
@@ -86,7 +91,7 @@ func newFairness(l Limits, m *Metrics) *fairness {
 		orgs: make(map[string]*orgParty), tokens: make(map[tokenKey]*tokenParty),
 	}
 	f.burst = f.interval * time.Duration(l.TokenBurst-1)
-	f.server.limits = &f.limits[ofAll]
+	f.server.limits = f.limits[ofAll]
 	return f
 }
 
@@ -96,7 +101,7 @@ func (f *fairness) enter(ctx context.Context, who *tokens.Principal, kind supply
 	f.mu.Lock()
 	now := time.Since(f.begun)
 	t := f.tokenOf(tokenKey{who.Org, who.TokenHash}, now)
-	f.share(t.org, now)
+	f.meet(t.org, now)
 	if early := t.early(now, f.interval, f.burst); early > 0 {
 		f.unseat(t, now)
 		f.mu.Unlock()
@@ -129,7 +134,7 @@ func (f *fairness) ask(p *party, s supply, cost int64) (*waiter, error) {
 	if p.take(s, cost) {
 		return nil, nil
 	}
-	// Turns and bodyBytes are waited for by those only who have a place.
+	// bodyBytes are waited for by those only who have a place.
 	if s == places || s == gitPlaces {
 		for level, q := 0, p; q != nil; level, q = level+1, q.parent {
 			if int64(q.meters[s].waiting) >= q.limits[s] {
@@ -172,11 +177,11 @@ func (f *fairness) tokenOf(key tokenKey, now time.Duration) *tokenParty {
 	if t == nil {
 		org := f.orgs[key.org]
 		if org == nil {
-			org = &orgParty{name: key.org, party: party{parent: &f.server, limits: &f.limits[ofOrg]}}
+			org = &orgParty{name: key.org, party: party{parent: &f.server, limits: f.limits[ofOrg]}}
 			f.orgs[key.org] = org
 		}
 		org.tokens++
-		t = &tokenParty{key: key, org: org, due: now, party: party{parent: &org.party, limits: &f.limits[ofToken]}}
+		t = &tokenParty{key: key, org: org, due: now, party: party{parent: &org.party, limits: f.limits[ofToken]}}
 		f.tokens[key] = t
 		t.place = f.recent.PushBack(t)
 	}
@@ -224,27 +229,4 @@ func (t *tokenParty) early(now, interval, burst time.Duration) time.Duration {
 	}
 	t.due = due + interval
 	return 0
-}
-
-// share notes that a request of org came, and gives each org all turns or half of
-// them.
-func (f *fairness) share(org *orgParty, now time.Duration) {
-	if f.lastOrg != nil && f.lastOrg != org {
-		f.mixed = now
-	}
-	f.lastOrg = org
-	halved := now-f.mixed < mixedFor
-	if halved == f.halved {
-		return
-	}
-	f.halved = halved
-	part := f.limits[ofAll][turns]
-	if halved {
-		part = max(1, part/2)
-	}
-	f.limits[ofOrg][turns] = part
-	for _, org := range f.orgs {
-		org.settle(turns)
-	}
-	f.server.serve(turns)
 }

@@ -93,6 +93,11 @@ func TestG05_GreedyTokenLeavesAnotherOrgItsPace(t *testing.T) {
 		if p50 := took[len(took)/2]; p50 != work {
 			t.Errorf("half of the other org's requests take %v, want %v: a turn is free for it", p50, work)
 		}
+		mu.Lock()
+		if got := done; got < 600 {
+			t.Errorf("beside it the greedy ones did %d requests in 200 of its own, want twice as many and more", got)
+		}
+		mu.Unlock()
 		stop()
 		clients.Wait()
 		f.wantEmpty(t)
@@ -108,6 +113,9 @@ func (f *fairness) wantEmpty(t *testing.T) {
 		if m := &f.server.meters[s]; m.used != 0 || m.waiting != 0 {
 			t.Errorf("%s: %d used and %d waiting after all have left", supplyNames[s], m.used, m.waiting)
 		}
+	}
+	if f.wanted != 0 || len(f.demanding) != 0 {
+		t.Errorf("%d turns are wanted by %d orgs after all have left", f.wanted, len(f.demanding))
 	}
 }
 
@@ -278,11 +286,11 @@ func TestRestGivesTheTurnToOthers(t *testing.T) {
 	})
 }
 
-// As long as an org is alone it may take all turns; for a second after another was
-// here, half of them.
+// As long as an org is alone it may take all turns. Beside others, and for a second
+// after, it gets twice what they want, and one for each processor anyway.
 func TestAnOrgAloneHasAllTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := fairnessOf(FairLimits{Turns: 4, LimitWait: time.Millisecond})
+		f := fairnessOf(FairLimits{Turns: 16, LimitWait: time.Millisecond})
 		fill := func() (n int) {
 			var in []*pass
 			for {
@@ -301,17 +309,29 @@ func TestAnOrgAloneHasAllTurns(t *testing.T) {
 			}
 			return n
 		}
-		if n := fill(); n != 4 {
-			t.Errorf("alone an org has %d turns, want 4", n)
+		want := func(when string, want int) {
+			t.Helper()
+			if n := fill(); n != want {
+				t.Errorf("%s an org has %d turns, want %d", when, n, want)
+			}
 		}
+		want("alone", 16)
 		f.mustEnter(t, guest("beta", "b")).leave()
-		if n := fill(); n != 2 {
-			t.Errorf("beside another an org has %d turns, want 2", n)
+		want("after another was here", 2)
+		var others []*pass
+		for _, org := range []string{"beta", "beta", "gamma"} {
+			others = append(others, f.mustEnter(t, guest(org, "b")))
+		}
+		want("beside three requests of others", 6)
+		for _, p := range others {
+			p.leave()
 		}
 		time.Sleep(mixedFor)
-		if n := fill(); n != 4 {
-			t.Errorf("alone again an org has %d turns, want 4", n)
+		want("alone again", 16)
+		for i := range 9 {
+			others = append(others, f.mustEnter(t, guest(fmt.Sprint("org", i), "b")))
 		}
+		want("beside nine others", 7) // what they leave
 	})
 }
 

@@ -40,19 +40,19 @@ func (p *pass) begin() error {
 		return nil
 	}
 	p.f.mu.Lock()
-	w, err := p.f.ask(&p.token.party, turns, 1)
-	p.turn = w == nil && err == nil
+	w := p.f.takeTurn(p.token)
+	p.turn = w == nil
 	p.f.mu.Unlock()
 	if w == nil {
-		return err
+		return nil
 	}
-	if err := p.f.await(p.done, w); err != nil {
-		return err
-	}
+	err := p.f.await(p.done, w)
 	p.f.mu.Lock()
-	p.turn = true
-	p.f.mu.Unlock()
-	return nil
+	defer p.f.mu.Unlock()
+	if p.turn = err == nil; !p.turn {
+		p.f.want(p.token.org, -1)
+	}
+	return err
 }
 
 // rest gives the turn back, before the request waits for its client.
@@ -69,7 +69,7 @@ func (p *pass) rest() {
 func (p *pass) yield() {
 	if p.turn {
 		p.turn = false
-		p.token.release(turns, 1)
+		p.f.endTurn(p.token)
 	}
 }
 
@@ -85,13 +85,12 @@ func (p *pass) work() {
 		p.f.mu.Unlock()
 		return
 	}
-	if p.token.take(turns, 1) {
-		p.turn = true
-		p.f.mu.Unlock()
+	w := p.f.takeTurn(p.token)
+	p.turn = w == nil
+	p.f.mu.Unlock()
+	if w == nil {
 		return
 	}
-	w := p.token.wait(turns, 1)
-	p.f.mu.Unlock()
 	begun := time.Now()
 	select {
 	case <-w.granted:
@@ -102,6 +101,7 @@ func (p *pass) work() {
 	defer p.f.mu.Unlock()
 	if !w.isGranted() {
 		w.withdraw()
+		p.f.want(p.token.org, -1)
 		return
 	}
 	p.turn = true

@@ -27,7 +27,7 @@ const (
 // new gets ahead of one who waits for the same. Parties have no lock of their own.
 type party struct {
 	parent *party
-	limits *[supplies]int64 // of each party on this level
+	limits [supplies]int64
 	meters [supplies]meter
 }
 

@@ -19,12 +19,12 @@ type tree struct {
 func newTree(s supply, token, org, all int64) *tree {
 	t := &tree{}
 	t.limits[ofToken][s], t.limits[ofOrg][s], t.limits[ofAll][s] = token, org, all
-	t.server.limits = &t.limits[ofAll]
+	t.server.limits = t.limits[ofAll]
 	for i := range t.orgs {
-		t.orgs[i] = party{parent: &t.server, limits: &t.limits[ofOrg]}
+		t.orgs[i] = party{parent: &t.server, limits: t.limits[ofOrg]}
 	}
 	for i := range t.tokens {
-		t.tokens[i] = party{parent: &t.orgs[i/2], limits: &t.limits[ofToken]}
+		t.tokens[i] = party{parent: &t.orgs[i/2], limits: t.limits[ofToken]}
 	}
 	return t
 }
