@@ -198,7 +198,7 @@ func TestFetchEndsWithItsClient(t *testing.T) {
 	nothingLeft(t, f.r)
 	var out bytes.Buffer
 	q = GitRequest{In: strings.NewReader(pkts("want "+f.commits[9]+" side-band-64k\n", "") + "00"), Out: &out}
-	if err := f.r.UploadPack(t.Context(), someone, q); !errors.Is(err, io.ErrUnexpectedEOF) || out.Len() > 0 {
+	if err := f.r.UploadPack(t.Context(), someone, q); !errors.Is(err, io.ErrUnexpectedEOF) || !errors.Is(err, ErrInvalid) || out.Len() > 0 {
 		t.Errorf("UploadPack of a request cut short = %v and wrote %q", err, out.String())
 	}
 }

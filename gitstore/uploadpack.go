@@ -64,7 +64,7 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 // endsEarly makes the client's fault of a request that ends within a message.
 func endsEarly(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return invalidf("request ends within a packet")
+		return fmt.Errorf("%w: request ends within a packet: %w", ErrInvalid, err)
 	}
 	return err
 }
