@@ -371,3 +371,28 @@ func TestA13_BaseThatThePackMakes(t *testing.T) {
 		})
 	}
 }
+
+// A client that has much which is unknown here sends it in rounds, and waits for
+// acknowledgments after each.
+func TestA13_FetchByAClientThatHasNothingReadable(t *testing.T) {
+	for _, protocol := range []string{"0", "2"} {
+		x := newA13(t, Limits{})
+		w := newWorkTree(t, "protocol.version="+protocol)
+		w.git("init", "-q")
+		for n := range 40 {
+			w.git("commit", "-q", "--allow-empty", "-m", fmt.Sprint(n))
+		}
+		w.git("fetch", "-q", x.s.url(x.c, EphemeralRemote), "s/a")
+		if got := w.git("rev-parse", "FETCH_HEAD"); got != x.a {
+			t.Errorf("protocol %s: fetch of s/a got %s, want %s", protocol, got, x.a)
+		}
+		x.s.noErrors()
+	}
+	x := newA13(t, Limits{})
+	want := "data \"acknowledgments\\n\"\ndata \"NAK\\n\"\nflush \"\"\n"
+	for _, have := range []string{x.secrets[0].id, strings.Repeat("12", 20)} {
+		if got := x.fetchV2(t, "no-progress", "want "+x.a+"\n", "have "+have+"\n"); got != want {
+			t.Errorf("fetch with have %s and no done: %q, want %q", have, got, want)
+		}
+	}
+}

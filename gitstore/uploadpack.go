@@ -58,6 +58,7 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 	return r.fetch(ctx, c, q, fetch{
 		wants: f.Wants, haves: f.Haves, filterHaves: f.FilterHaves,
 		depth: &f.DepthRequest, tags: f.IncludeTag, protocol: "version=2", encode: req.Encode,
+		acks: len(f.Haves) > 0 && !f.Done,
 	})
 }
 
@@ -88,6 +89,7 @@ type fetch struct {
 	tags         bool // annotated tags come with what they point at
 	protocol     string
 	encode       func(io.Writer) error
+	acks         bool // the client waits to be told which of its haves are common
 }
 
 // fetch answers a request for objects. A want the caller may not read is answered
@@ -101,8 +103,12 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 		return &wire.ProtocolError{Text: "upload-pack: not our ref " + bad.String()}
 	}
 	if c.Policy.RestrictsReads() {
-		if err := r.dropUnreadable(ctx, c, f); err != nil {
+		left, err := r.dropUnreadable(ctx, c, f)
+		if err != nil {
 			return fmt.Errorf("check haves: %w", err)
+		}
+		if f.acks && left == 0 {
+			return nothingCommon(q.Out)
 		}
 	}
 	view, err := r.newView(ctx, c, q.Remote, f)
@@ -118,14 +124,20 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 }
 
 // dropUnreadable takes out what a client says it has and may not read: an ACK of
-// it, or a delta against it, would tell that it exists.
-func (r *Repo) dropUnreadable(ctx context.Context, c Caller, f fetch) error {
+// it, or a delta against it, would tell that it exists. It returns how many haves
+// are left.
+func (r *Repo) dropUnreadable(ctx context.Context, c Caller, f fetch) (left int, err error) {
 	said := append(f.haves[:len(f.haves):len(f.haves)], f.depth.Shallow...)
 	readable, err := r.readableAmong(ctx, c, said)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	f.filterHaves(func(oid refpolicy.OID) bool { return readable[oid] })
+	f.filterHaves(func(oid refpolicy.OID) bool {
+		if readable[oid] {
+			left++
+		}
+		return readable[oid]
+	})
 	kept := f.depth.Shallow[:0]
 	for _, oid := range f.depth.Shallow {
 		if readable[oid] {
@@ -133,7 +145,19 @@ func (r *Repo) dropUnreadable(ctx context.Context, c Caller, f fetch) error {
 		}
 	}
 	f.depth.Shallow = kept
-	return nil
+	return left, nil
+}
+
+// nothingCommon is git's answer to haves of which it knows none. git itself, given
+// a request without haves, would send the pack that the client does not expect yet.
+func nothingCommon(out io.Writer) error {
+	w := wire.NewWriter(out)
+	for _, line := range []string{"acknowledgments\n", "NAK\n"} {
+		if err := w.WriteString(line); err != nil {
+			return fmt.Errorf("send acknowledgments: %w", err)
+		}
+	}
+	return w.Flush()
 }
 
 // runUploadPack lets git answer and passes on what it says as it comes.
