@@ -101,9 +101,9 @@ func checkIdentity(t ObjectType, b []byte) (rest []byte, err error) {
 	return rest, nil
 }
 
-// checkDate reads "seconds SP zone".
+// checkDate reads "seconds SP zone"; like git it passes over blanks before them.
 func checkDate(s string) error {
-	seconds, zone, ok := strings.Cut(s, " ")
+	seconds, zone, ok := strings.Cut(strings.TrimLeft(s, " \t"), " ")
 	n, err := strconv.ParseUint(seconds, 10, 64)
 	switch {
 	case !ok || digitSpan([]byte(seconds)) != len(seconds) || seconds == "":

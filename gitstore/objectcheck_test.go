@@ -201,13 +201,15 @@ func TestPropertyCheckObjectAgreesWithFsck(t *testing.T) {
 	}
 }
 
-var signedDate = regexp.MustCompile(`> [+-][0-9]+ `)
+// oddDate finds dates that only newer gits refuse: with a sign, with other white
+// space than blanks before them, padded with zeros behind blanks.
+var oddDate = regexp.MustCompile(`> [ \t]*[+-][0-9]+ |> [ \t]*[\v\f\r]|> [ \t]+0[0-9]`)
 
 // beyondFsck reports whether an object is one that headgate refuses though git only
-// warns, or though this git does not look: only newer ones refuse a date with a sign.
+// warns, or though this git does not look.
 func beyondFsck(o NewObject, err error, notes string) bool {
 	if o.Type != TreeObject {
-		return signedDate.Match(o.Data)
+		return oddDate.Match(o.Data)
 	}
 	if strings.Contains(err.Error(), "mode") {
 		return true
