@@ -1,6 +1,10 @@
 package httpapi
 
 import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -119,7 +123,30 @@ func (q *request) diff(head diffHead, r gitstore.DiffRequest) error {
 		Files: len(d.Files) + len(d.Filtered), Additions: d.Additions, Deletions: d.Deletions,
 		Changes: d.Additions + d.Deletions,
 	}
+	if r.Exact && len(r.Paths) == 0 {
+		d = withoutUnsayable(d)
+	}
 	return q.x.diff(head, d)
+}
+
+// withoutUnsayable withholds patches that JSON cannot carry byte for byte: they
+// would be shown with U+FFFD and not apply. d is shared and stays as it is.
+func withoutUnsayable(d *gitstore.Diff) *gitstore.Diff {
+	unsayable := func(f gitstore.FileDiff) bool { return !utf8.Valid(f.Raw) }
+	if !slices.ContainsFunc(d.Files, unsayable) {
+		return d
+	}
+	out := *d
+	out.Files, out.Filtered = nil, slices.Clone(d.Filtered)
+	for _, f := range d.Files {
+		if unsayable(f) {
+			out.Filtered = append(out.Filtered, f)
+		} else {
+			out.Files = append(out.Files, f)
+		}
+	}
+	slices.SortFunc(out.Filtered, func(a, b gitstore.FileDiff) int { return strings.Compare(a.Path, b.Path) })
+	return &out
 }
 
 // diff writes a diff file by file, so that the whole answer is never in memory a

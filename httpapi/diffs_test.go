@@ -98,6 +98,36 @@ func TestA09_PatchesApply(t *testing.T) {
 	}
 }
 
+// What is shown for git apply applies: a text that is no UTF-8 is withheld, and told.
+func TestA09_PatchThatIsNoUTF8IsWithheld(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	r.commit(nil, file{path: "latin", data: "caf\xe9\n"}, file{path: "plain", data: "1\n"})
+	b := r.commit(nil, file{path: "latin", data: "caf\xe8\n"}, file{path: "plain", data: "2\n"})
+	for _, tc := range []struct {
+		query           []string
+		files, filtered string
+	}{
+		{[]string{"ref", b, "git_apply_compatible", "true"}, "[plain]", "[latin]"},
+		{[]string{"ref", b, "git_apply_compatible", "true", "path", "latin"}, "[latin]", "[]"},
+		{[]string{"ref", b}, "[latin plain]", "[]"},
+	} {
+		v := r.want(200, ask{path: r.path("/diff", tc.query...), token: r.read}).json(t)
+		paths := map[string][]any{"files": {}, "filtered_files": {}}
+		for list := range paths {
+			for _, f := range v[list].([]any) {
+				paths[list] = append(paths[list], at(f, "path"))
+			}
+		}
+		if fmt.Sprint(paths["files"]) != tc.files || fmt.Sprint(paths["filtered_files"]) != tc.filtered {
+			t.Errorf("diff %v shows %v and withholds %v, want %s and %s", tc.query, paths["files"], paths["filtered_files"], tc.files, tc.filtered)
+		}
+		if fmt.Sprint(v["stats"].(map[string]any)["files"]) != fmt.Sprint(len(paths["files"])+len(paths["filtered_files"])) {
+			t.Errorf("diff %v: stats %v do not count both lists", tc.query, v["stats"])
+		}
+	}
+}
+
 func TestBranchDiff(t *testing.T) {
 	g := newGate(t)
 	r := g.newRepo("r")
