@@ -216,7 +216,7 @@ func TestCase4_5_Modes(t *testing.T) {
 }
 
 // Bytes go in and out as they are, past attributes and line ends (PI-14).
-func TestCase4_6_BytesAreKept(t *testing.T) {
+func TestCase4_6_And4_7_BytesAreKept(t *testing.T) {
 	g := start(t)
 	odd := "a\r\nb\n\x00\xff\xfe\xc3\x28"
 	lfs := "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("ab", 32) + "\nsize 12345\n"
