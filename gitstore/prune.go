@@ -28,7 +28,8 @@ type PruneReport struct {
 }
 
 // prune takes away what no ref and no pin leads to. With all, also of packs that
-// have little of it.
+// have little of it, and hot objects at once; without, what is hot is settled before,
+// so that whoever still reads what has just been deleted has a pack's grace for it.
 //
 // Why nothing that is needed goes, with writers and other prunes on any node: let R
 // be what refs and pins led to when the generation was raised, and N what has been
@@ -45,7 +46,13 @@ type PruneReport struct {
 // deleting what is dead already, and the next prune finds it.
 func (r *Repo) prune(ctx context.Context, all bool) (PruneReport, error) {
 	p := &pruning{r: r, all: all}
-	err := p.run(ctx)
+	var err error
+	if !all {
+		err = r.settleAlone(ctx)
+	}
+	if err == nil {
+		err = p.run(ctx)
+	}
 	if p.marks != nil {
 		p.marks.close()
 	}
@@ -80,8 +87,10 @@ func (p *pruning) run(ctx context.Context) error {
 	if err := p.replacePacks(ctx); err != nil {
 		return fmt.Errorf("prune: %w", err)
 	}
-	if err := p.sweepHot(ctx); err != nil {
-		return fmt.Errorf("prune: delete hot objects: %w", err)
+	if p.all {
+		if err := p.sweepHot(ctx); err != nil {
+			return fmt.Errorf("prune: delete hot objects: %w", err)
+		}
 	}
 	if err := p.sweepPins(ctx); err != nil {
 		return fmt.Errorf("prune: delete ended pins: %w", err)
@@ -217,12 +226,20 @@ func (p *pruning) walkPins(ctx context.Context) error {
 	})
 }
 
-// ended reports whether a pin held nothing any more at the raise.
+// clocksApart is how far behind the clock of a space another node's may be: servers
+// of a cluster have clocks of their own, and one may be set back.
+const clocksApart = 10 * time.Minute
+
+// ended reports whether a pin held nothing any more at the raise, by nobody's clock.
 func (p *pruning) ended(rec pinRecord) bool {
 	if rec.EndedIn != 0 {
 		return rec.EndedIn < p.number
 	}
-	return !rec.live(p.raised)
+	at := p.raised
+	if p.r.store.shared {
+		at = at.Add(-clocksApart)
+	}
+	return !rec.live(at)
 }
 
 // walkLog marks every old and new value of refs that moved since the raise.
