@@ -104,6 +104,13 @@ type Ledger interface {
 	// Nothing read from it may be told to anybody by another road.
 	Peek(ctx context.Context, s Space) (View, error)
 
+	// ReadKeys is GetMany of a view that Read would open, without opening one: the
+	// cheapest way to a few keys.
+	ReadKeys(ctx context.Context, s Space, keys ...string) ([][]byte, error)
+
+	// PeekKeys is GetMany of a view that Peek would open, as ReadKeys is of Read's.
+	PeekKeys(ctx context.Context, s Space, keys ...string) ([][]byte, error)
+
 	// Watch returns a channel that gets a value after the space's published log
 	// has grown; wake-ups are merged, and the log itself is then read through a
 	// view. A spurious wake-up is allowed, a lost one is not. The channel is closed

@@ -234,6 +234,12 @@ func testWholeBatches(t *testing.T, e *env) {
 				t.Fatalf("Scan = %q, %v; want one moment", items, err)
 			}
 		})
+		for name, read := range e.keyReaders() {
+			many, err := read(context.Background(), s, "b", "a")
+			if err != nil || !bytes.Equal(many[0], many[1]) {
+				t.Fatalf("%s = %q, %v; want one moment", name, many, err)
+			}
+		}
 	}
 	close(stop)
 	if err := <-done; err != nil {

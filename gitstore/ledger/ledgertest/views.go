@@ -17,6 +17,7 @@ var viewCases = []testCase{
 	{"ScanPages", testScanPages},
 	{"ScanBadLimit", testBadLimits},
 	{"PeekSeesOwnWrites", testPeek},
+	{"KeysWithoutView", testKeys},
 	{"ViewOfOneMoment", testViewOfOneMoment},
 	{"UnknownSpaceIsEmpty", testUnknownSpace},
 }
@@ -145,6 +146,37 @@ func testBadLimits(t *testing.T, e *env) {
 			}
 		}
 	})
+}
+
+// keyReaders are the two ways to keys without a view.
+func (e *env) keyReaders() map[string]func(context.Context, ledger.Space, ...string) ([][]byte, error) {
+	return map[string]func(context.Context, ledger.Space, ...string) ([][]byte, error){
+		"ReadKeys": e.l.ReadKeys, "PeekKeys": e.l.PeekKeys,
+	}
+}
+
+func testKeys(t *testing.T, e *env) {
+	ctx, s, other := context.Background(), newSpace(), newSpace()
+	e.set(t, other, "a", "another space's")
+	for name, read := range e.keyReaders() {
+		for i := range 20 {
+			val := fmt.Sprint(name, i)
+			e.set(t, s, "a", val, "empty", "", "c", "3")
+			got, err := read(ctx, s, "c", "gone", "empty", "a", "c")
+			if err != nil {
+				t.Fatalf("%s = %v, want values", name, err)
+			}
+			if len(got) != 5 || string(got[0]) != "3" || got[1] != nil || got[2] == nil || len(got[2]) != 0 || string(got[3]) != val || string(got[4]) != "3" {
+				t.Fatalf("%s(c, gone, empty, a, c) = %q, want 3, nil, empty and not nil, %s, 3", name, got, val)
+			}
+		}
+		if got, err := read(ctx, s); err != nil || len(got) != 0 {
+			t.Fatalf("%s of no keys = %q, %v; want none", name, got, err)
+		}
+		if got, err := read(ctx, newSpace(), "a"); err != nil || len(got) != 1 || got[0] != nil {
+			t.Fatalf("%s in a space nobody wrote = %q, %v; want one nil", name, got, err)
+		}
+	}
 }
 
 func testPeek(t *testing.T, e *env) {

@@ -21,7 +21,7 @@ type history struct {
 	told   []atomic.Uint64 // per space: the greatest n that anybody was told of
 
 	// by counts what was told by each road, so that a test knows it has used them all.
-	acked, read, refused, watched, repeated atomic.Uint64
+	acked, read, looked, refused, watched, repeated atomic.Uint64
 }
 
 func newHistory(spaces int) *history {
@@ -73,6 +73,7 @@ func (h *history) run(ctx context.Context, t *testing.T, l ledger.Ledger, writer
 	}
 	for i := range h.spaces {
 		wg.Go(func() { h.reader(ctx, t, l, i) })
+		wg.Go(func() { h.keyReader(ctx, t, l, i) })
 		wg.Go(func() { h.watcher(ctx, t, l, i) })
 	}
 	return &wg
@@ -146,6 +147,21 @@ func (h *history) reader(ctx context.Context, t *testing.T, l ledger.Ledger, i i
 	}
 }
 
+// keyReader is reader without a view.
+func (h *history) keyReader(ctx context.Context, t *testing.T, l ledger.Ledger, i int) {
+	for ctx.Err() == nil {
+		got, err := l.ReadKeys(ctx, h.spaces[i], "head")
+		switch {
+		case err == nil && got[0] != nil:
+			n, _ := strconv.ParseUint(string(got[0]), 10, 64)
+			h.tell(i, n, &h.looked)
+		case err != nil && !bearable(ctx, err):
+			t.Errorf("ReadKeys = %v", err)
+			return
+		}
+	}
+}
+
 func (h *history) watcher(ctx context.Context, t *testing.T, l ledger.Ledger, i int) {
 	ch, err := l.Watch(ctx, h.spaces[i])
 	if err != nil {
@@ -172,7 +188,7 @@ func (h *history) watcher(ctx context.Context, t *testing.T, l ledger.Ledger, i 
 func (h *history) allRoads(t *testing.T) {
 	t.Helper()
 	for name, n := range map[string]uint64{
-		"acknowledged": h.acked.Load(), "read": h.read.Load(), "refused": h.refused.Load(), "watched": h.watched.Load(), "repeated": h.repeated.Load(),
+		"acknowledged": h.acked.Load(), "read": h.read.Load(), "read without a view": h.looked.Load(), "refused": h.refused.Load(), "watched": h.watched.Load(), "repeated": h.repeated.Load(),
 	} {
 		if n == 0 {
 			t.Errorf("nothing was told by the road %q: the test proves nothing of it", name)

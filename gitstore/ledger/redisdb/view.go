@@ -35,6 +35,20 @@ func (d *DB) Read(ctx context.Context, s ledger.Space) (ledger.View, error) {
 // Peek is Read: Redis shows nothing that is not durable.
 func (d *DB) Peek(ctx context.Context, s ledger.Space) (ledger.View, error) { return d.Read(ctx, s) }
 
+// ReadKeys implements ledger.Ledger.
+func (d *DB) ReadKeys(ctx context.Context, s ledger.Space, keys ...string) ([][]byte, error) {
+	v, err := d.Read(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return v.GetMany(ctx, keys...)
+}
+
+// PeekKeys is ReadKeys, as Peek is Read.
+func (d *DB) PeekKeys(ctx context.Context, s ledger.Space, keys ...string) ([][]byte, error) {
+	return d.ReadKeys(ctx, s, keys...)
+}
+
 func (v *view) Close() error { return nil }
 
 func (v *view) Get(ctx context.Context, key string) ([]byte, error) {
