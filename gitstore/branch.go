@@ -71,7 +71,7 @@ func (r *Repo) branchBase(ctx context.Context, c Caller, b BranchSpec) (refpolic
 	_, notOID := refpolicy.ParseOID(strings.ToLower(b.Base))
 	special := b.Base == "HEAD" || notOID == nil
 	if err == nil && !special && c.Policy.CanRead(name) {
-		raw, err := readKey(ctx, r.ledger.Peek, r.space, refKey(name))
+		raw, err := readKey(ctx, r.ledger.PeekKeys, r.space, refKey(name))
 		if err != nil {
 			return refpolicy.OID{}, fmt.Errorf("read base %s: %w", name, err)
 		}

@@ -298,8 +298,8 @@ func (r *Repo) packObjects(ctx context.Context, objects []NewObject) (packs.Info
 // refused by something that is not durable yet is planned again on what is: nobody
 // is told of a change that a failing disk could still take back.
 func (w *CommitWriter) plan(ctx context.Context, blobs *commitBlobs) (st start, tree refpolicy.OID, objects []NewObject, err error) {
-	for _, open := range []openView{w.r.ledger.Peek, w.r.ledger.Read} {
-		if st, err = w.start(ctx, open); err != nil {
+	for _, by := range w.r.readings() {
+		if st, err = w.start(ctx, by); err != nil {
 			continue
 		}
 		if tree, objects, err = w.build(ctx, st, blobs); err == nil {
@@ -310,17 +310,16 @@ func (w *CommitWriter) plan(ctx context.Context, blobs *commitBlobs) (st start, 
 }
 
 // start finds parent and guard as rest.md 11.4 has it.
-func (w *CommitWriter) start(ctx context.Context, open openView) (start, error) {
+func (w *CommitWriter) start(ctx context.Context, by reading) (start, error) {
 	now, err := w.r.ledger.Now(ctx)
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
 	}
-	v, err := open(ctx, w.r.space)
-	if err != nil {
-		return start{}, fmt.Errorf("read target: %w", err)
+	keys := append(make([]string, 0, 3), genKey, refKey(w.spec.Target))
+	if w.spec.Base != "" {
+		keys = append(keys, refKey(w.spec.Base))
 	}
-	defer v.Close()
-	got, err := v.GetMany(ctx, genKey, refKey(w.spec.Target))
+	got, err := by.keys(ctx, w.r.space, keys...)
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
 	}
@@ -337,11 +336,21 @@ func (w *CommitWriter) start(ctx context.Context, open openView) (start, error) 
 		return st, w.compare(*target)
 	}
 	if w.spec.Base != "" {
-		return w.startAtBase(ctx, v, st)
+		return w.startAtBase(got[2], st)
 	}
 	if w.guarded && !w.expected.IsZero() {
 		return st, w.compare(refRecord{})
 	}
+	return w.startFirst(ctx, by, st)
+}
+
+// startFirst begins the first commit of a repo, which may make any branch.
+func (w *CommitWriter) startFirst(ctx context.Context, by reading, st start) (start, error) {
+	v, err := by.open(ctx, w.r.space)
+	if err != nil {
+		return st, fmt.Errorf("read refs: %w", err)
+	}
+	defer v.Close()
 	any, err := v.Scan(ctx, refKeys, "", 1)
 	if err != nil {
 		return st, fmt.Errorf("read refs: %w", err)
@@ -349,17 +358,13 @@ func (w *CommitWriter) start(ctx context.Context, open openView) (start, error) 
 	if len(any) > 0 {
 		return st, fmt.Errorf("%w: %s", ErrRefNotFound, w.spec.Target.Short())
 	}
-	// The first commit of a repo may make any branch; of two first ones, one is first.
+	// Of two first ones, one is first.
 	st.checks = []ledger.Check{ledger.AbsentPrefix(refKeys)}
 	return st, nil
 }
 
-func (w *CommitWriter) startAtBase(ctx context.Context, v ledger.View, st start) (start, error) {
-	got, err := v.GetMany(ctx, refKey(w.spec.Base))
-	if err != nil {
-		return st, fmt.Errorf("read base: %w", err)
-	}
-	base, err := recordOf(got[0])
+func (w *CommitWriter) startAtBase(raw []byte, st start) (start, error) {
+	base, err := recordOf(raw)
 	if err != nil {
 		return st, err
 	}

@@ -253,23 +253,18 @@ type state struct {
 	clash map[int]*NameClashError
 }
 
-// read reads the state through a view that open gives.
-func (d *door) read(ctx context.Context, todo []int, open openView) (*state, error) {
+// read reads the state.
+func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error) {
 	now, err := d.r.ledger.Now(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}
-	v, err := open(ctx, d.r.space)
-	if err != nil {
-		return nil, fmt.Errorf("read refs: %w", err)
-	}
-	defer v.Close()
 	keys := make([]string, 0, len(todo)+2)
 	keys = append(keys, genKey, metaKey)
 	for _, i := range todo {
 		keys = append(keys, refKey(d.results[i].Ref))
 	}
-	got, err := v.GetMany(ctx, keys...)
+	got, err := by.keys(ctx, d.r.space, keys...)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}
@@ -289,17 +284,33 @@ func (d *door) read(ctx context.Context, todo []int, open openView) (*state, err
 			return nil, err
 		}
 	}
-	return st, d.clashes(ctx, v, todo, st)
+	for n, i := range todo {
+		if d.creates(st, n, i) {
+			return st, d.clashes(ctx, by, todo, st)
+		}
+	}
+	return st, nil
+}
+
+// creates reports whether change i, the n-th of those read, asks for a ref that is not there.
+func (d *door) creates(st *state, n, i int) bool {
+	return st.raw[n] == nil && !d.results[i].New.IsZero()
 }
 
 // clashes finds refs to be created whose name is another ref's folder, or lies in
 // a folder that is another ref, among those that stand and those of this change.
-func (d *door) clashes(ctx context.Context, v ledger.View, todo []int, st *state) error {
+// They may have changed since st was read: the batch checks both.
+func (d *door) clashes(ctx context.Context, by reading, todo []int, st *state) error {
+	v, err := by.open(ctx, d.r.space)
+	if err != nil {
+		return fmt.Errorf("read refs: %w", err)
+	}
+	defer v.Close()
 	st.clash = map[int]*NameClashError{}
 	made := map[string]refpolicy.RefName{} // the refs to be created and their folders, with whose they are
 	for n, i := range todo {
 		res := &d.results[i]
-		if st.raw[n] != nil || res.New.IsZero() {
+		if !d.creates(st, n, i) {
 			continue
 		}
 		existing, err := clashing(ctx, v, res.Ref)

@@ -133,7 +133,7 @@ func (f *fsck) pack(ctx context.Context, l livePack) error {
 // stillLive asks again about a pack whose files are not there: another process may
 // have replaced and removed it since the list was read.
 func (f *fsck) stillLive(ctx context.Context, l livePack) bool {
-	raw, err := readKey(ctx, f.r.ledger.Read, f.r.space, packKey(l.name))
+	raw, err := readKey(ctx, f.r.ledger.ReadKeys, f.r.space, packKey(l.name))
 	return err != nil || string(raw) == string(l.raw)
 }
 
@@ -168,7 +168,7 @@ func (f *fsck) unknownPacks(ctx context.Context) error {
 		return err
 	}
 	for _, name := range files {
-		raw, err := readKey(ctx, f.r.ledger.Read, f.r.space, packKey(name))
+		raw, err := readKey(ctx, f.r.ledger.ReadKeys, f.r.space, packKey(name))
 		if err != nil {
 			return err
 		}

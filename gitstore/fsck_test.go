@@ -71,7 +71,7 @@ func (p *patient) set(key string, value []byte) {
 
 func (p *patient) get(key string) []byte {
 	p.t.Helper()
-	raw, err := readKey(p.t.Context(), p.r.ledger.Read, p.r.space, key)
+	raw, err := readKey(p.t.Context(), p.r.ledger.ReadKeys, p.r.space, key)
 	if err != nil || raw == nil {
 		p.t.Fatalf("read %s: %q, %v", key, raw, err)
 	}

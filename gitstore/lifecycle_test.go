@@ -105,6 +105,15 @@ func (p phantomLedger) Peek(ctx context.Context, s ledger.Space) (ledger.View, e
 	return phantomView{v, p.shown}, err
 }
 
+func (p phantomLedger) PeekKeys(ctx context.Context, s ledger.Space, keys ...string) ([][]byte, error) {
+	v, err := p.Peek(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Close()
+	return v.GetMany(ctx, keys...)
+}
+
 type phantomView struct {
 	ledger.View
 	shown map[string][]byte

@@ -98,7 +98,7 @@ func (r *Repo) Pin(ctx context.Context, c Caller, commit refpolicy.OID, holder s
 }
 
 func (r *Repo) pin(ctx context.Context, c Caller, id string, rec pinRecord, ttl time.Duration) (Pin, error) {
-	gen, err := readKey(ctx, r.ledger.Peek, r.space, genKey)
+	gen, err := readKey(ctx, r.ledger.PeekKeys, r.space, genKey)
 	if err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)
 	}

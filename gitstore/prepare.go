@@ -44,15 +44,23 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 	return p, d.fill(ctx, p, st, place)
 }
 
-// openView opens a view of a space: Ledger.Peek or Ledger.Read.
-type openView func(context.Context, ledger.Space) (ledger.View, error)
+// A reading is a pair of ways to read a space: few keys, and all else through a view.
+type reading struct {
+	keys keyReader
+	open func(context.Context, ledger.Space) (ledger.View, error)
+}
+
+// readings are what preparing tries in turn: what may not be durable yet, and what is.
+func (r *Repo) readings() [2]reading {
+	return [2]reading{{r.ledger.PeekKeys, r.ledger.Peek}, {r.ledger.ReadKeys, r.ledger.Read}}
+}
 
 // judged reads the present state and lets it judge the changes. What would be
 // refused by something that is not durable yet is judged again by what is: nobody
 // is told of a change that a failing disk could still take back.
 func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
-	for _, open := range []openView{d.r.ledger.Peek, d.r.ledger.Read} {
-		if st, err = d.read(ctx, todo, open); err != nil {
+	for _, by := range d.r.readings() {
+		if st, err = d.read(ctx, todo, by); err != nil {
 			return nil, err
 		}
 		refused := false

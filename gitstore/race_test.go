@@ -453,7 +453,7 @@ func TestGuardRidesInTheBatch(t *testing.T) {
 		if err := road.run(); err != nil {
 			t.Errorf("%s: %v", road.name, err)
 		}
-		raw, err := readKey(t.Context(), r.ledger.Read, r.space, "x/seen")
+		raw, err := readKey(t.Context(), r.ledger.ReadKeys, r.space, "x/seen")
 		if err != nil || !bytes.Equal(raw, []byte(road.name)) {
 			t.Errorf("%s left %q of the guard's sets, %v", road.name, raw, err)
 		}

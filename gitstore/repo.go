@@ -83,17 +83,12 @@ func (r *Repo) head() refpolicy.RefName {
 // Repo opens a repo by name: ErrRepoNotFound if there is none. Repos are shared
 // and cached; there is nothing to close.
 func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
-	v, err := s.ledger.Read(ctx, ledger.OrgSpace(org))
+	id, err := readKey(ctx, s.ledger.ReadKeys, ledger.OrgSpace(org), nameKey(name))
 	if err != nil {
 		return nil, fmt.Errorf("find repo: %w", err)
 	}
-	id, err := v.Get(ctx, nameKey(name))
-	v.Close()
-	if errors.Is(err, ledger.ErrNotFound) {
+	if id == nil {
 		return nil, ErrRepoNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find repo: %w", err)
 	}
 	r, err := s.opened(ctx, string(id))
 	if err != nil {
@@ -205,18 +200,16 @@ func (s *Store) cached(id string) (*Repo, error) {
 
 // dropped reports whether the space of a repo has been dropped.
 func (s *Store) dropped(ctx context.Context, id string) bool {
-	raw, err := readKey(ctx, s.ledger.Read, ledger.RepoSpace(id), metaKey)
+	raw, err := readKey(ctx, s.ledger.ReadKeys, ledger.RepoSpace(id), metaKey)
 	return err == nil && raw == nil
 }
 
-// readKey reads one key through a view that open gives; nil if it is absent.
-func readKey(ctx context.Context, open openView, space ledger.Space, key string) ([]byte, error) {
-	v, err := open(ctx, space)
-	if err != nil {
-		return nil, err
-	}
-	defer v.Close()
-	got, err := v.GetMany(ctx, key)
+// keyReader is Ledger.PeekKeys or Ledger.ReadKeys.
+type keyReader func(context.Context, ledger.Space, ...string) ([][]byte, error)
+
+// readKey reads one key; nil if it is absent.
+func readKey(ctx context.Context, read keyReader, space ledger.Space, key string) ([]byte, error) {
+	got, err := read(ctx, space, key)
 	if err != nil {
 		return nil, err
 	}
@@ -228,12 +221,12 @@ func readKey(ctx context.Context, open openView, space ledger.Space, key string)
 // waits for the commits that are being synced.
 func (r *Repo) refresh(ctx context.Context) error {
 	if m := r.meta.Load(); m != nil {
-		raw, err := readKey(ctx, r.ledger.Peek, r.space, metaKey)
+		raw, err := readKey(ctx, r.ledger.PeekKeys, r.space, metaKey)
 		if err == nil && bytes.Equal(m.raw, raw) {
 			return nil
 		}
 	}
-	raw, err := readKey(ctx, r.ledger.Read, r.space, metaKey)
+	raw, err := readKey(ctx, r.ledger.ReadKeys, r.space, metaKey)
 	if err != nil {
 		return fmt.Errorf("read repo record: %w", err)
 	}

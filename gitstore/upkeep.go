@@ -203,7 +203,7 @@ func (r *Repo) lease(ctx context.Context, wait bool) (release func(), err error)
 }
 
 func (r *Repo) takeLease(ctx context.Context) (raw []byte, held bool, err error) {
-	old, err := readKey(ctx, r.ledger.Read, r.space, leaseKey)
+	old, err := readKey(ctx, r.ledger.ReadKeys, r.space, leaseKey)
 	if err != nil {
 		return nil, false, err
 	}
