@@ -215,16 +215,18 @@ func (r *Repo) unborn(ctx context.Context, c Caller, notFound error) error {
 // rules on reading what it cannot reach does not exist, and tag objects are not
 // looked into, since their existence would have to be proved too.
 func (r *Repo) resolveOID(ctx context.Context, c Caller, oid refpolicy.OID) (refpolicy.OID, error) {
-	missing := fmt.Errorf("%w: %s", ErrObjectNotFound, oid)
 	if c.Policy.RestrictsReads() {
 		ok, err := r.reachable(ctx, c, oid)
 		if err == nil && !ok {
-			err = missing
+			err = fmt.Errorf("%w: %s", ErrObjectNotFound, oid)
 		}
 		return oid, err
 	}
 	commit, err := r.peel(ctx, oid)
-	return commit, notFoundAs(err, oid.String())
+	if err != nil {
+		err = notFoundAs(err, oid.String())
+	}
+	return commit, err
 }
 
 // peel follows annotated tags to a commit; anything else is ErrObjectNotFound.
