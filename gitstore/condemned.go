@@ -16,8 +16,9 @@ import (
 const deadMemory = 24 * time.Hour
 
 // removeCondemned removes the files of packs that were condemned longer ago than
-// grace, of packs on record as dead, and of files that nobody has registered for
-// very long. Every step can be repeated by anybody: a pack is first put on record as
+// grace, and before any git process began that still reads in the repo; a grace that
+// is not positive waits for none. It also removes those of packs on record as dead,
+// and files that nobody has registered for very long. Every step can be repeated by anybody: a pack is first put on record as
 // dead, then its files go, and much later the record.
 func (r *Repo) removeCondemned(ctx context.Context, grace time.Duration) (removed int, err error) {
 	// git finds in linked packs alone what it misses in those that go.
@@ -35,6 +36,9 @@ func (r *Repo) removeCondemned(ctx context.Context, grace time.Duration) (remove
 	files, err := r.dir.Files()
 	if err != nil {
 		return 0, fmt.Errorf("remove packs: %w", err)
+	}
+	if grace > 0 {
+		grace = max(grace, r.store.gitRuns.longest(r.id))
 	}
 	known := map[string]bool{}
 	for _, p := range records {

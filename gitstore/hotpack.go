@@ -30,14 +30,16 @@ type hotPack struct {
 // gitObjects says where git finds all objects of the repo: an object directory and
 // alternates. release must be called when the process has ended.
 func (r *Repo) gitObjects(ctx context.Context) (dir string, alternates []string, release func(), err error) {
+	ended := r.store.gitRuns.begin(r.id)
 	h, err := r.useHot(ctx)
 	if err != nil {
+		ended()
 		return "", nil, nil, fmt.Errorf("show hot objects to git: %w", err)
 	}
 	if h.folder != "" {
 		alternates = []string{h.folder + "/objects"}
 	}
-	return r.dir.ObjectsPath(), alternates, func() { r.hots.release(h) }, nil
+	return r.dir.ObjectsPath(), alternates, func() { ended(); r.hots.release(h) }, nil
 }
 
 // runGit runs a sealed git process that sees all objects of the repo, hot ones

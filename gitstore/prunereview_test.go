@@ -166,3 +166,31 @@ func TestPruneKeepsPinsThatHoldByAnotherClock(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A git process opens a pack again whose window it had to give up. The files of one
+// that is replaced while it runs stay until it has ended, however long that takes.
+func TestReplacedPacksStayForLongGitProcesses(t *testing.T) {
+	clock := newTestClock()
+	db := openClockedLedger(t, clock)
+	s := openTestStore(t, func(o *Options) {
+		o.Ledger, o.Limits = db, Limits{UpkeepEvery: -1, PackGrace: time.Nanosecond, MergePacks: 2}
+	})
+	r := newTestRepo(t, s, "repo")
+	for n := range 2 {
+		mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": fmt.Sprint(n)}})
+		if err := r.Settle(t.Context()); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
+	}
+	_, _, release, err := r.gitObjects(t.Context())
+	if err != nil {
+		t.Fatalf("gitObjects: %v", err)
+	}
+	if report, err := r.gc(t.Context(), false); err != nil || report.Merged != 2 || report.Removed != 0 {
+		t.Errorf("gc beside a git process = %+v, %v; want two packs merged, none removed", report, err)
+	}
+	release()
+	if report, err := r.gc(t.Context(), false); err != nil || report.Removed != 2 {
+		t.Errorf("gc after it = %+v, %v; want both removed", report, err)
+	}
+}

@@ -55,6 +55,7 @@ type Store struct {
 	commits *lru[objectID, commitHeader]
 	readers readers
 	scratch *scratch
+	gitRuns gitRuns
 
 	life   context.Context // ends when Close gives up waiting
 	stop   context.CancelFunc
