@@ -31,10 +31,16 @@ func ParseOID(s string) (OID, error) {
 // IsZero reports whether id is the zero OID.
 func (id OID) IsZero() bool { return id == ZeroOID }
 
-func (id OID) String() string { return hex.EncodeToString(id[:]) }
+func (id OID) String() string {
+	var digits [2 * len(id)]byte
+	hex.Encode(digits[:], id[:])
+	return string(digits[:])
+}
 
 // MarshalText gives the 40 hex digits.
-func (id OID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+func (id OID) MarshalText() ([]byte, error) {
+	return hex.AppendEncode(make([]byte, 0, 2*len(id)), id[:]), nil
+}
 
 // UnmarshalText is ParseOID.
 func (id *OID) UnmarshalText(b []byte) (err error) {
