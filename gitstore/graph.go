@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -55,6 +56,11 @@ const (
 // reaches reports whether target is one of tips or an ancestor of one. It is git's
 // walk towards the merge bases: newest first, until all that is left is below both.
 func (g graph) reaches(ctx context.Context, tips []refpolicy.OID, target refpolicy.OID) (bool, error) {
+	if len(tips) == 1 {
+		if ok, err := g.isParent(ctx, tips[0], target); ok || err != nil {
+			return ok, err
+		}
+	}
 	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
 	for _, t := range tips {
 		if t == target {
@@ -82,6 +88,20 @@ func (g graph) reaches(ctx context.Context, tips []refpolicy.OID, target refpoli
 		}
 	}
 	return false, nil
+}
+
+// isParent reports whether target, which must be there, is a parent of tip: of most
+// moves of a branch it is, and no walk is needed.
+func (g graph) isParent(ctx context.Context, tip, target refpolicy.OID) (bool, error) {
+	if tip == target {
+		return false, nil
+	}
+	h, err := g.commit(ctx, tip)
+	if err != nil || !slices.Contains(h.parents, target) {
+		return false, err
+	}
+	_, err = g.commit(ctx, target)
+	return err == nil, err
 }
 
 // walk is a queue of painted commits, newest first. live counts those queued that are not stale.
