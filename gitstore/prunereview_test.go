@@ -194,3 +194,33 @@ func TestReplacedPacksStayForLongGitProcesses(t *testing.T) {
 		t.Errorf("gc after it = %+v, %v; want both removed", report, err)
 	}
 }
+
+// A prune that fails is not tried at every turn, and holds up no merge.
+func TestUpkeepGoesOnWhenPruningFails(t *testing.T) {
+	s := openTestStore(t, func(o *Options) { o.Limits = Limits{UpkeepEvery: -1, PruneDeletions: 1, MergePacks: 2} })
+	r := newTestRepo(t, s, "repo")
+	for n := range 2 {
+		mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": fmt.Sprint(n)}})
+		if err := r.Settle(t.Context()); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
+	}
+	lost := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "lost\n"}}).Commit
+	raw, err := readKey(t.Context(), r.ledger.PeekKeys, r.space, hotKey(lost))
+	if err == nil {
+		err = r.coolDown(t.Context(), []ledger.Item{{Key: hotKey(lost), Value: raw}})
+	}
+	if err != nil {
+		t.Fatalf("lose a commit: %v", err)
+	}
+	r.waste.Add(1)
+	if _, err := r.gc(t.Context(), false); !errors.Is(err, ErrObjectNotFound) {
+		t.Errorf("gc of a damaged repo = %v, want ErrObjectNotFound", err)
+	}
+	if report, err := r.gc(t.Context(), false); err != nil || report.Merged < 2 {
+		t.Errorf("gc afterwards = %+v, %v; want packs merged", report, err)
+	}
+	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+		t.Errorf("DeleteBranch: %v", err)
+	}
+}

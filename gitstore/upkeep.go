@@ -99,6 +99,9 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 	}
 	if now || r.pruneDue() {
 		if report.Prune, err = r.prune(ctx, now); err != nil && !errors.Is(err, errOvertaken) {
+			// Tried again when that is due by the last one, and not every time from now on:
+			// a damaged repo would be walked without end, and never merged.
+			r.waste.Store(0)
 			return report, err
 		}
 	}
