@@ -22,12 +22,29 @@ func openScratch(parent string) (*scratch, error) {
 	if err := sweepScratch(parent); err != nil {
 		return nil, fmt.Errorf("sweep scratch folder: %w", err)
 	}
+	for try := 1; ; try++ {
+		s, err := newScratch(parent)
+		if err == nil || try == scratchTries {
+			return s, err
+		}
+	}
+}
+
+// scratchTries bounds how often a new folder is made because another process, which
+// was sweeping, took it for one that is left over before it was locked.
+const scratchTries = 20
+
+func newScratch(parent string) (*scratch, error) {
 	path, err := os.MkdirTemp(parent, "run-")
 	if err != nil {
 		return nil, fmt.Errorf("make scratch folder: %w", err)
 	}
 	lock, err := lockFolder(path)
 	if err != nil {
+		return nil, fmt.Errorf("lock scratch folder: %w", err)
+	}
+	if _, err := os.Stat(path); err != nil { // swept just before it was locked
+		lock.Close()
 		return nil, fmt.Errorf("lock scratch folder: %w", err)
 	}
 	return &scratch{path, lock}, nil
