@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/headgate/headgate/gitstore/gitcmd"
@@ -17,6 +18,7 @@ import (
 type hotPacks struct {
 	mu      sync.Mutex // guards current and the users of every hotPack; held while a pack is made
 	current *hotPack
+	closed  bool // none is kept for the next process any more
 }
 
 // hotPack is one throw-away pack; its folder is empty when nothing was hot.
@@ -87,7 +89,9 @@ func (r *Repo) useHot(ctx context.Context) (*hotPack, error) {
 		}
 	}
 	r.hots.retire()
-	r.hots.current = h
+	if h.old = r.hots.closed; !h.old {
+		r.hots.current = h
+	}
 	return h, nil
 }
 
@@ -111,6 +115,15 @@ func (p *hotPacks) drop() {
 	p.retire()
 }
 
+// close is drop for a repo that is not shared any more: what still works on it keeps
+// nothing when it ends.
+func (p *hotPacks) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.retire()
+}
+
 func (p *hotPacks) release(h *hotPack) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +134,7 @@ func (p *hotPacks) release(h *hotPack) {
 
 func (h *hotPack) remove() {
 	if h.folder != "" {
-		os.RemoveAll(h.folder) // scratch: what is left goes when the store is opened again
+		os.RemoveAll(filepath.Dir(h.folder)) // scratch: what is left goes when the store is opened again
 	}
 }
 

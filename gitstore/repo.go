@@ -113,7 +113,7 @@ func (s *Store) forget(r *Repo) {
 	}
 	s.mu.Unlock()
 	s.tidied.Delete(r.id)
-	r.hots.drop()
+	r.hots.close()
 	r.dir.Close()
 }
 
@@ -160,7 +160,7 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	runtime.AddCleanup(r, func(d *packs.Dir) { d.Close() }, dir)
 	idle, err := s.keep(r)
 	for _, old := range idle {
-		old.hots.drop()
+		old.hots.close()
 	}
 	return r, err
 }
