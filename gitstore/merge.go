@@ -33,6 +33,9 @@ func (r *Repo) merge(ctx context.Context, least int) (merged int, err error) {
 			continue
 		}
 		if err := r.mergeGroup(ctx, kind, group); err != nil {
+			if r.anyReplaced(ctx, group) {
+				return merged, errOvertaken
+			}
 			return merged, r.orGone(fmt.Errorf("merge packs: %w", err))
 		}
 		merged += len(group)
@@ -57,6 +60,18 @@ func mergeable(list []livePack, kind string, most int64) []livePack {
 		sum += p.rec.Size
 	}
 	return group[:n]
+}
+
+// anyReplaced reports whether another upkeep has replaced one of the packs meanwhile;
+// its files may be gone then, and git have failed on that.
+func (r *Repo) anyReplaced(ctx context.Context, group []livePack) bool {
+	_, list, err := r.livePacks(ctx)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(group, func(p livePack) bool {
+		return !slices.ContainsFunc(list, func(l livePack) bool { return l.name == p.name })
+	})
 }
 
 func (r *Repo) mergeGroup(ctx context.Context, kind string, group []livePack) error {

@@ -117,7 +117,7 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 // replaced reports whether packs were replaced by another upkeep before this one's batch.
 func replaced(err error) bool {
 	var check *ledger.CheckError
-	return errors.As(err, &check) || errors.Is(err, packs.ErrPackMissing)
+	return errors.As(err, &check) || errors.Is(err, packs.ErrPackMissing) || errors.Is(err, errOvertaken)
 }
 
 // pruneDue reports whether so much was deleted that pruning pays.
