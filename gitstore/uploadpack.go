@@ -22,6 +22,7 @@ const transferTimeout = 24 * time.Hour
 var uploadConfig = [][2]string{
 	{"uploadpack.allowAnySHA1InWant", "true"},
 	{"uploadpack.allowFilter", "true"},
+	{"pack.threads", "2"}, // a client waits for the deltas
 }
 
 // UploadPack answers one POST to git-upload-pack. Before the first byte of Out was
