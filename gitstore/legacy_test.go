@@ -156,7 +156,7 @@ func TestMalformedPushes(t *testing.T) {
 			{"no pack", command, "unpack bad object: pack: "},
 			{"cut", command + pack[:len(pack)-30], "unpack bad object: pack: "},
 			{"garbage behind", command + pack + "more", "unpack bad object: pack: "},
-			{"damaged", command + pack[:40] + "x" + pack[41:], "unpack bad object: pack: "},
+			{"damaged", command + pack[:40] + string([]byte{pack[40] ^ 1}) + pack[41:], "unpack bad object: pack: "},
 			{"wrong checksum", command + pack[:len(pack)-1] + string([]byte{pack[len(pack)-1] ^ 1}), "unpack bad object: pack: checksum does not match"},
 			{"twice", command + twice(), "comes twice"},
 			{"bad object", command + badTree(), "unpack object "},
