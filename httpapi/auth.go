@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/gitstore/gitcmd"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -53,6 +54,9 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	if err := s.letIn(q.x, q.r, kind); err != nil {
 		return err
 	}
+	if rt.git {
+		q.r = sharing(q.r, q.who)
+	}
 	if rt.access >= repoName {
 		if q.name, err = namedRepo(ctx, q.who); err != nil {
 			return err
@@ -93,6 +97,11 @@ func (s *Server) letIn(x *exchange, r *http.Request, kind supply) error {
 		}
 	}
 	return p.begin()
+}
+
+// sharing is a request whose git processes count as its org's.
+func sharing(r *http.Request, who *tokens.Principal) *http.Request {
+	return r.WithContext(gitcmd.ShareOf(r.Context(), who.Org))
 }
 
 // namedRepo is the repo of the token's claim, which the path must agree with where

@@ -88,8 +88,12 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 	if err != nil {
 		return err
 	}
-	if err := s.letIn(x, r, p.kind(r)); err != nil {
+	kind := p.kind(r)
+	if err := s.letIn(x, r, kind); err != nil {
 		return err
+	}
+	if kind == gitPlaces {
+		r = sharing(r, who)
 	}
 	if p.repo != who.Repo {
 		return gitstore.ErrRepoNotFound

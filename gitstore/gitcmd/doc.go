@@ -6,6 +6,8 @@
 // Process is one that is running. Every process leads a process group of its
 // own, and the whole group dies with its context, its time limit or its Wait.
 //
+// Slots for processes are shared out fairly; see ShareOf.
+//
 // Sealing holds against whoever controls the environment or the objects. It does
 // not make arguments safe: a caller never lets an argument begin with what a
 // client sent, and puts client text behind "--" or "--end-of-options".

@@ -32,6 +32,8 @@ type Process struct {
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
 
+	release func() // gives the slot back
+
 	ioErr atomic.Pointer[error] // what the caller's reader or writer gave
 
 	once sync.Once
@@ -45,14 +47,16 @@ func (r *Runner) Start(ctx context.Context, c Cmd) (*Process, error) {
 		return nil, err
 	}
 	name := c.Args[0]
-	if err := r.acquire(ctx); err != nil {
+	release, err := r.acquire(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("start git %s: %w", name, err)
 	}
 	p := r.newProcess(ctx, c)
+	p.release = release
 	if err := p.start(c); err != nil {
 		p.stop()
 		p.cancel(nil)
-		r.release()
+		release()
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrGitMissing, err)
 		}
@@ -133,7 +137,7 @@ func (p *Process) Kill() { p.cancel(ErrKilled) }
 func (p *Process) Wait() error {
 	p.once.Do(func() {
 		p.err = p.wait()
-		p.r.release()
+		p.release()
 		if p.r.opts.OnExit != nil {
 			p.r.opts.OnExit(p.name, time.Since(p.begin), p.err)
 		}

@@ -51,7 +51,7 @@ type Runner struct {
 	git   string
 	path  string
 	tmp   string
-	slots chan struct{}
+	slots *queue
 	ver   [2]int
 }
 
@@ -65,7 +65,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find git: %w: %w", ErrGitMissing, err)
 	}
-	r := &Runner{opts: o, git: git, path: filepath.Dir(git), tmp: os.TempDir(), slots: make(chan struct{}, o.MaxProcesses)}
+	r := &Runner{opts: o, git: git, path: filepath.Dir(git), tmp: os.TempDir(), slots: newQueue(o.MaxProcesses)}
 	if o.Home == "" {
 		r.opts.Home = "/nonexistent"
 	} else if err := os.MkdirAll(o.Home, 0o700); err != nil {
@@ -194,31 +194,3 @@ func (b *boundedBuffer) Write(p []byte) (int, error) {
 	}
 	return b.buf.Write(p)
 }
-
-// acquire takes a process slot, waiting at most Options.MaxWait.
-func (r *Runner) acquire(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	select {
-	case r.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	begin := time.Now()
-	timer := time.NewTimer(r.opts.MaxWait)
-	defer timer.Stop()
-	select {
-	case r.slots <- struct{}{}:
-		if r.opts.OnWait != nil {
-			r.opts.OnWait(time.Since(begin))
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return ErrBusy
-	}
-}
-
-func (r *Runner) release() { <-r.slots }
