@@ -148,6 +148,11 @@ type View interface {
 	// after start, in byte order, all from one moment. limit <= 0 is an error.
 	Scan(ctx context.Context, prefix, start string, limit int) ([]Item, error)
 
+	// Range returns up to limit items whose keys are at or after from and before to,
+	// in byte order, all from one moment; none if to is not after from. limit <= 0 is
+	// an error.
+	Range(ctx context.Context, from, to string, limit int) ([]Item, error)
+
 	// Log returns up to limit entries numbered above after, oldest first. It is
 	// ErrLogTrimmed when entry after+1 was there once and has been dropped. limit
 	// <= 0 is an error.

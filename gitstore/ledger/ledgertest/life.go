@@ -240,6 +240,7 @@ func testClosed(t *testing.T, e *env) {
 		"View.Get":     func() error { _, err := v.Get(ctx, "k"); return err },
 		"View.GetMany": func() error { _, err := v.GetMany(ctx, "k"); return err },
 		"View.Scan":    func() error { _, err := v.Scan(ctx, "", "", 1); return err },
+		"View.Range":   func() error { _, err := v.Range(ctx, "", "z", 1); return err },
 		"View.Log":     func() error { _, err := v.Log(ctx, 0, 1); return err },
 		"View.LastSeq": func() error { _, err := v.LastSeq(ctx); return err },
 	}

@@ -16,6 +16,7 @@ var viewCases = []testCase{
 	{"ScanOrder", testScanOrder},
 	{"ScanPages", testScanPages},
 	{"ScanBadLimit", testBadLimits},
+	{"RangeOrder", testRangeOrder},
 	{"PeekSeesOwnWrites", testPeek},
 	{"KeysWithoutView", testKeys},
 	{"ViewOfOneMoment", testViewOfOneMoment},
@@ -102,6 +103,47 @@ func wantScan(t fataler, got []ledger.Item, sorted []string, prefix, start strin
 	}
 }
 
+// A range holds its lower end and not its upper one.
+func testRangeOrder(t *testing.T, e *env) {
+	s := newSpace()
+	b := ledger.Batch{Space: s}
+	for _, k := range oddKeys {
+		b.Sets = append(b.Sets, ledger.Set{Key: k, Value: []byte("v" + k)})
+	}
+	e.apply(t, b)
+	ends := append([]string{"", "a/a", "\xff\xff\xff\xff"}, oddKeys...)
+	if testing.Short() {
+		ends = ends[:12]
+	}
+	e.view(t, s, func(v ledger.View) {
+		for _, from := range ends {
+			for _, to := range ends {
+				for _, limit := range []int{2, 1000} {
+					got, err := v.Range(context.Background(), from, to, limit)
+					if err != nil {
+						t.Fatalf("Range(%q, %q, %d) = %v", from, to, limit, err)
+					}
+					var want, keys []string
+					for _, k := range oddKeys {
+						if k >= from && k < to && len(want) < limit {
+							want = append(want, k)
+						}
+					}
+					for _, it := range got {
+						keys = append(keys, it.Key)
+						if string(it.Value) != "v"+it.Key {
+							t.Fatalf("Range(%q, %q, %d): %q has value %q, want %q", from, to, limit, it.Key, it.Value, "v"+it.Key)
+						}
+					}
+					if !slices.Equal(keys, want) {
+						t.Fatalf("Range(%q, %q, %d) = %q, want %q", from, to, limit, keys, want)
+					}
+				}
+			}
+		}
+	})
+}
+
 func testScanPages(t *testing.T, e *env) {
 	const n, page = 2_500, 700
 	s := newSpace()
@@ -140,6 +182,9 @@ func testBadLimits(t *testing.T, e *env) {
 		for _, limit := range []int{0, -1} {
 			if got, err := v.Scan(context.Background(), "", "", limit); err == nil {
 				t.Fatalf("Scan with limit %d = %v, nil; want an error", limit, got)
+			}
+			if got, err := v.Range(context.Background(), "", "z", limit); err == nil {
+				t.Fatalf("Range with limit %d = %v, nil; want an error", limit, got)
 			}
 			if got, err := v.Log(context.Background(), 0, limit); err == nil {
 				t.Fatalf("Log with limit %d = %v, nil; want an error", limit, got)

@@ -70,8 +70,7 @@ func (db *DB) values(ctx context.Context, name ledger.Space, keys []string) ([][
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, key := range keys {
-		s.key = appendKey(s.key[:0], s.base, key)
-		if values[i], err = get(e.pdb, s.key); err != nil {
+		if values[i], err = e.value(s, key); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -181,6 +180,21 @@ func (v *view) Scan(ctx context.Context, prefix, start string, limit int) ([]led
 	if start > prefix {
 		lower = appendKey(lower[:0], v.base, start)
 	}
+	return v.items(lower, upper, limit)
+}
+
+func (v *view) Range(ctx context.Context, from, to string, limit int) ([]ledger.Item, error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("read range with limit %d, want at least 1", limit)
+	}
+	if err := v.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer v.db.mu.RUnlock()
+	return v.items(appendKey(nil, v.base, from), appendKey(nil, v.base, to), limit)
+}
+
+func (v *view) items(lower, upper []byte, limit int) ([]ledger.Item, error) {
 	var items []ledger.Item
 	err := v.iterate(lower, upper, limit, func(key, value []byte) error {
 		items = append(items, ledger.Item{Key: string(key[len(v.base)+1:]), Value: append([]byte{}, value...)})

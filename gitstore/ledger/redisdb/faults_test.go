@@ -87,6 +87,7 @@ func calls(db *redisdb.DB, s ledger.Space) map[string]func(context.Context) erro
 		"Get":     view(func(ctx context.Context, v ledger.View) error { _, err := v.Get(ctx, "k"); return err }),
 		"GetMany": view(func(ctx context.Context, v ledger.View) error { _, err := v.GetMany(ctx, "k"); return err }),
 		"Scan":    view(func(ctx context.Context, v ledger.View) error { _, err := v.Scan(ctx, "", "", 1); return err }),
+		"Range":   view(func(ctx context.Context, v ledger.View) error { _, err := v.Range(ctx, "", "z", 1); return err }),
 		"Log":     view(func(ctx context.Context, v ledger.View) error { _, err := v.Log(ctx, 0, 1); return err }),
 		"LastSeq": view(func(ctx context.Context, v ledger.View) error { _, err := v.LastSeq(ctx); return err }),
 		"TrimLog": func(ctx context.Context) error { return db.TrimLog(ctx, s, 1) },

@@ -94,6 +94,18 @@ func (v *view) Scan(ctx context.Context, prefix, start string, limit int) ([]led
 		return nil, fmt.Errorf("scan %s: limit %d is not positive", v.space, limit)
 	}
 	low, high := bounds(prefix, start)
+	return v.items(ctx, low, high, limit)
+}
+
+func (v *view) Range(ctx context.Context, from, to string, limit int) ([]ledger.Item, error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("read range of %s: limit %d is not positive", v.space, limit)
+	}
+	return v.items(ctx, "["+from, "("+to, limit)
+}
+
+// items are those between two ends as ZRANGEBYLEX takes them.
+func (v *view) items(ctx context.Context, low, high string, limit int) ([]ledger.Item, error) {
 	limited, cancel := v.d.limited(ctx, 0, limit)
 	defer cancel()
 	got, err := v.d.runIn(ctx, limited, scanScript, "scan", v.space, []string{v.k.values, v.k.order}, low, high, limit)
