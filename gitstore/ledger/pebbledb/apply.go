@@ -154,7 +154,14 @@ func (st *step) counter(key string) (int64, error) {
 	return n, nil
 }
 
+// manyChecks is from where a batch's checks are bulk work, whose keys are not
+// read again.
+const manyChecks = 32
+
 func (st *step) get(key string) ([]byte, error) {
+	if len(st.batch.Checks) < manyChecks {
+		return st.engine.value(st.space, key)
+	}
 	st.space.key = appendKey(st.space.key[:0], st.space.base, key)
 	return get(st.engine.pdb, st.space.key)
 }
@@ -169,7 +176,33 @@ func (st *step) write(r ledger.Result) (*flight, error) {
 		return nil, fmt.Errorf("build batch: %w", err)
 	}
 	m := meta{last: r.Seq, trimmed: st.space.meta.trimmed, at: st.at}
-	return st.engine.launch(st.space, pb, m, st.batch.Log != nil)
+	f, err := st.engine.launch(st.space, pb, m, st.batch.Log != nil)
+	st.renew(err == nil)
+	return f, err
+}
+
+// renew brings what is remembered of the batch's keys up to date; what is not
+// certain to have been written is forgotten.
+func (st *step) renew(written bool) {
+	known, key := st.engine.recent, st.space.key
+	at := func(k string) []byte {
+		key = appendKey(key[:0], st.space.base, k)
+		return key
+	}
+	for _, k := range st.batch.Deletes {
+		known.forget(at(k))
+	}
+	for i := range st.batch.Sets {
+		if s := &st.batch.Sets[i]; written {
+			known.put(at(s.Key), s.Value)
+		} else {
+			known.forget(at(s.Key))
+		}
+	}
+	for i := range st.batch.Adds {
+		known.forget(at(st.batch.Adds[i].Key))
+	}
+	st.space.key = key
 }
 
 func (st *step) fill(pb *pebble.Batch, r ledger.Result) error {

@@ -24,6 +24,8 @@ type engine struct {
 	flights chan *flight
 	syncer  sync.WaitGroup
 
+	recent *recent
+
 	ids   *idFilter
 	swept atomic.Uint32 // the newest slot for which old batch ids were dropped
 
@@ -80,6 +82,7 @@ func openEngine(db *DB, g *guard) (e *engine, err error) {
 	e = &engine{
 		pdb: pdb, guard: g, db: db,
 		flights: make(chan *flight, maxFlights), views: map[*view]struct{}{},
+		recent: newRecent(),
 	}
 	e.spaces.states = map[ledger.Space]*space{}
 	e.syncer.Go(e.sync)
@@ -171,6 +174,19 @@ func (e *engine) close() error {
 		return fmt.Errorf("close pebble: %w", err)
 	}
 	return nil
+}
+
+// value returns what stands under key of s, nil for nothing. The space's lock is held.
+func (e *engine) value(s *space, key string) ([]byte, error) {
+	s.key = appendKey(s.key[:0], s.base, key)
+	if v, known := e.recent.value(s.key); known {
+		return v, nil
+	}
+	v, err := get(e.pdb, s.key)
+	if v != nil {
+		e.recent.keep(s.key, v)
+	}
+	return v, err
 }
 
 // get returns what stands under key among everything applied; nil for nothing.

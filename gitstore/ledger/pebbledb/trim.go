@@ -73,6 +73,7 @@ func (e *engine) drop(s *space) (*flight, error) {
 	if err := pb.Set(clockKey, clockValue(now), nil); err != nil {
 		return nil, fmt.Errorf("build batch: %w", err)
 	}
+	e.recent.forgetAll(s.base)
 	return e.launchBare(s, pb, meta{}, true)
 }
 
