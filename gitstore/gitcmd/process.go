@@ -137,10 +137,10 @@ func (p *Process) Kill() { p.cancel(ErrKilled) }
 func (p *Process) Wait() error {
 	p.once.Do(func() {
 		p.err = p.wait()
-		p.release()
 		if p.r.opts.OnExit != nil {
 			p.r.opts.OnExit(p.name, time.Since(p.begin), p.err)
 		}
+		p.release() // after OnExit: who counts what runs never counts more than there are slots
 	})
 	return p.err
 }

@@ -32,7 +32,7 @@ type queue struct {
 
 type share struct {
 	running int
-	served  uint64          // when it was last given a slot
+	served  uint64          // when it was last given a slot, or came
 	waiting []chan struct{} // each is closed with the slot given
 }
 
@@ -45,7 +45,8 @@ func (q *queue) take(name string) <-chan struct{} {
 	defer q.mu.Unlock()
 	s := q.shares[name]
 	if s == nil {
-		s = &share{}
+		q.served++
+		s = &share{served: q.served}
 		q.shares[name] = s
 	}
 	if q.free > 0 {
