@@ -114,68 +114,41 @@ func (s remoteRefs) get(ctx context.Context, name refpolicy.RefName) (Ref, bool,
 }
 
 // below yields the refs whose shown names begin with one of the prefixes, which
-// are sorted and none of which begins another, in the order of their names.
+// are sorted and none of which begins another, in the order of their names. It
+// meets no ref that it does not yield.
 func (s remoteRefs) below(ctx context.Context, prefixes []string) iter.Seq2[wire.Ref, error] {
 	return func(yield func(wire.Ref, error) bool) {
-		for _, p := range s.stored(prefixes) {
-			if !s.scan(ctx, p, yield) {
+		for it, err := range namedItems(ctx, s.v, refKeys, s.names(prefixes), ledger.BulkKeys) {
+			if err != nil {
+				yield(wire.Ref{}, err)
+				return
+			}
+			name := it.Key[len(refKeys):]
+			rec, err := decodeRefRecord(it.Value)
+			if err != nil {
+				err = fmt.Errorf("read ref %s: %w", name, err)
+			}
+			shown := wire.Ref{Name: strings.TrimPrefix(name, s.remote.prefix()), OID: rec.oid, Peeled: rec.peeled}
+			if !yield(shown, err) || err != nil {
 				return
 			}
 		}
 	}
 }
 
-// stored are the prefixes of stored names that have to be scanned for shown ones.
-func (s remoteRefs) stored(shown []string) []string {
-	var prefixes []string
+// names are the stored names of what the remote shows its caller below prefixes.
+func (s remoteRefs) names(shown []string) nameRanges {
+	var names nameRanges
 	for _, p := range shown {
-		switch {
-		case strings.HasPrefix(refpolicy.RefsPrefix, p):
+		if strings.HasPrefix(refpolicy.RefsPrefix, p) {
 			p = refpolicy.RefsPrefix
-		case !strings.HasPrefix(p, refpolicy.RefsPrefix) || s.remote.hides(refpolicy.RefName(p)):
-			continue
 		}
-		prefixes = append(prefixes, s.remote.prefix()+p)
-	}
-	if scopes, limited := readScopes(s.c.Policy); limited {
-		return narrowed(prefixes, scopes)
-	}
-	return prefixes
-}
-
-// pastHidden is where a scan of the main remote goes on when it meets what it hides.
-var pastHidden = refKeys + strings.TrimSuffix(refpolicy.NamespacePrefix, "/") + "0"
-
-// scan yields the refs whose stored names begin with prefix. It is false when it was told to stop.
-func (s remoteRefs) scan(ctx context.Context, prefix string, yield func(wire.Ref, error) bool) bool {
-	for start := refKeys + prefix; start != ""; {
-		page, err := s.v.Scan(ctx, refKeys+prefix, start, ledger.BulkKeys)
-		if err != nil {
-			yield(wire.Ref{}, fmt.Errorf("scan refs: %w", err))
-			return false
-		}
-		start = ""
-		if len(page) == ledger.BulkKeys {
-			start = page[len(page)-1].Key + "\x00"
-		}
-		for _, it := range page {
-			name := refpolicy.RefName(it.Key[len(refKeys):])
-			if s.remote.hides(name) {
-				start = pastHidden
-				break
-			}
-			if !s.c.Policy.CanRead(name) {
-				continue
-			}
-			rec, err := decodeRefRecord(it.Value)
-			if err != nil {
-				err = fmt.Errorf("read ref %s: %w", name, err)
-			}
-			shown := wire.Ref{Name: strings.TrimPrefix(string(name), s.remote.prefix()), OID: rec.oid, Peeled: rec.peeled}
-			if !yield(shown, err) || err != nil {
-				return false
-			}
+		if strings.HasPrefix(p, refpolicy.RefsPrefix) {
+			names = append(names, namesBelow(s.remote.prefix()+p))
 		}
 	}
-	return true
+	if s.remote == MainRemote {
+		names = names.without(hiddenNames)
+	}
+	return names.and(readableNames(s.c.Policy))
 }

@@ -53,26 +53,50 @@ const (
 	paintStale
 )
 
-// reaches reports whether target is one of tips or an ancestor of one. It is git's
-// walk towards the merge bases: newest first, until all that is left is below both.
+// reaches reports whether target is one of tips or an ancestor of one.
 func (g graph) reaches(ctx context.Context, tips []refpolicy.OID, target refpolicy.OID) (bool, error) {
 	if len(tips) == 1 {
 		if ok, err := g.isParent(ctx, tips[0], target); ok || err != nil {
 			return ok, err
 		}
 	}
-	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
-	for _, t := range tips {
-		if t == target {
-			return true, nil
-		}
-		if err := w.add(ctx, t, paintTip); err != nil {
+	return (&approach{g: g, target: target}).from(ctx, tips)
+}
+
+// approach is git's walk towards the merge bases of tips and a target: newest first,
+// until all that is left is below both. Tips may come little by little: what was
+// walked for earlier ones is not walked again.
+type approach struct {
+	g      graph
+	target refpolicy.OID
+	walk   *walk
+}
+
+// maxPainted is how many commits an approach remembers before it begins anew, so
+// that the tips of a million branches do not fill the memory.
+const maxPainted = 500_000
+
+// from reports whether target is one of tips or an ancestor of one.
+func (a *approach) from(ctx context.Context, tips []refpolicy.OID) (bool, error) {
+	if slices.Contains(tips, a.target) {
+		return true, nil
+	}
+	if a.walk == nil || len(a.walk.paint) > maxPainted {
+		a.walk = &walk{g: a.g, paint: map[refpolicy.OID]uint8{}}
+		if err := a.walk.add(ctx, a.target, paintTarget); err != nil {
 			return false, err
 		}
 	}
-	if err := w.add(ctx, target, paintTarget); err != nil {
-		return false, err
+	for _, t := range tips {
+		if err := a.walk.add(ctx, t, paintTip); err != nil {
+			return false, err
+		}
 	}
+	return a.walk.towards(ctx, a.target)
+}
+
+// towards walks until target is met from a tip or nothing is left but what is stale.
+func (w *walk) towards(ctx context.Context, target refpolicy.OID) (bool, error) {
 	for w.live > 0 {
 		c, flags := w.pop()
 		if flags&(paintTip|paintTarget) == paintTip|paintTarget {

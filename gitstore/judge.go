@@ -155,7 +155,7 @@ func (d *door) verifySignatures(ctx context.Context, res *RefResult) error {
 	if typ != CommitObject {
 		return nil
 	}
-	known, err := d.knownBefore(ctx, res)
+	known, err := d.knownBefore(ctx, res, tip)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,8 @@ func (d *door) verifySignatures(ctx context.Context, res *RefResult) error {
 	}))
 }
 
-func (d *door) knownBefore(ctx context.Context, res *RefResult) ([]refpolicy.OID, error) {
+// knownBefore are commits whose history a change does not introduce.
+func (d *door) knownBefore(ctx context.Context, res *RefResult, tip refpolicy.OID) ([]refpolicy.OID, error) {
 	if !res.Old.IsZero() {
 		old, typ, err := d.g.peel(ctx, res.Old)
 		if err != nil || typ != CommitObject {
@@ -179,6 +180,41 @@ func (d *door) knownBefore(ctx context.Context, res *RefResult) ([]refpolicy.OID
 		}
 		return []refpolicy.OID{old}, nil
 	}
-	tips, err := d.r.refTips(ctx, Caller{})
-	return tips.commits, err
+	return d.knownToRefs(ctx, tip)
+}
+
+// knownToRefs finds where the history of a new ref's tip meets what refs reach. It
+// walks down from the tip, so that it costs what is new and not what there is, unless
+// it meets a stored commit that no ref reaches: then all refs are told.
+func (d *door) knownToRefs(ctx context.Context, tip refpolicy.OID) (known []refpolicy.OID, err error) {
+	seen := map[refpolicy.OID]bool{tip: true}
+	for stack := []refpolicy.OID{tip}; len(stack) > 0; {
+		oid := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		stored, err := d.r.exists(ctx, oid)
+		if err != nil {
+			return nil, err
+		}
+		if stored {
+			reached, err := d.r.reachedByRefs(ctx, oid)
+			if err != nil {
+				return nil, err
+			}
+			if !reached {
+				return d.r.refTips(ctx)
+			}
+			known = append(known, oid)
+			continue
+		}
+		h, err := d.g.commit(ctx, oid)
+		if err != nil {
+			return nil, orUnreachable(err)
+		}
+		for _, p := range h.parents {
+			if !seen[p] {
+				seen[p], stack = true, append(stack, p)
+			}
+		}
+	}
+	return known, nil
 }

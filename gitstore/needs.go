@@ -9,7 +9,8 @@ import (
 )
 
 // settleNeeds looks for what the steps did not prove: first in the whole trees of
-// the commits that were built on, then in everything the caller may read.
+// the commits that were built on, then in their history, then in everything the
+// caller may read.
 func (p *proof) settleNeeds(ctx context.Context) error {
 	if len(p.need) == 0 {
 		return nil
@@ -25,29 +26,32 @@ func (p *proof) settleNeeds(ctx context.Context) error {
 			}
 		}
 	}
-	s := &search{p: p, seen: map[refpolicy.OID]bool{}}
+	s := newSearch(p)
 	for _, q := range p.parents {
 		if err := s.commitTree(ctx, q); err != nil || len(p.need) == 0 {
 			return err
 		}
 	}
-	tips, err := p.r.readableTips(ctx, p.c)
-	if err != nil {
+	// What a revert brings back is mostly in the history that it goes on.
+	if done, err := s.everything(ctx, tipSet{commits: p.parents}); done || err != nil {
 		return err
 	}
-	if err := s.everything(ctx, tips); err != nil {
-		return err
+	err := p.r.eachTips(ctx, p.c, func(t tipSet) (bool, error) { return s.everything(ctx, t) })
+	if err == nil && len(p.need) > 0 {
+		err = ErrUnreachable
 	}
-	if len(p.need) > 0 {
-		return ErrUnreachable
-	}
-	return nil
+	return err
 }
 
 // search walks stored trees and takes what it meets off the proof's needs.
 type search struct {
 	p    *proof
-	seen map[refpolicy.OID]bool
+	seen map[refpolicy.OID]bool // trees
+	walk walk                   // of commits; goes on with each set of tips
+}
+
+func newSearch(p *proof) *search {
+	return &search{p: p, seen: map[refpolicy.OID]bool{}, walk: walk{g: p.g, paint: map[refpolicy.OID]uint8{}}}
 }
 
 func (s *search) found(oid refpolicy.OID, t ObjectType) {
@@ -56,32 +60,33 @@ func (s *search) found(oid refpolicy.OID, t ObjectType) {
 	}
 }
 
-// everything walks all that the tips reach, newest commits first, until nothing is needed.
-func (s *search) everything(ctx context.Context, tips tipSet) error {
+// everything walks all that the tips reach, newest commits first, and is done when
+// nothing is needed any more.
+func (s *search) everything(ctx context.Context, tips tipSet) (done bool, err error) {
 	for _, oid := range tips.others {
 		if err := s.other(ctx, oid); err != nil || len(s.p.need) == 0 {
-			return err
+			return true, err
 		}
 	}
-	w := walk{g: s.p.g, paint: map[refpolicy.OID]uint8{}}
+	w := &s.walk
 	for _, oid := range tips.commits {
 		if err := w.add(ctx, oid, paintTip); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for w.live > 0 && len(s.p.need) > 0 {
 		c, _ := w.pop()
 		s.found(c.oid, CommitObject)
 		if err := s.tree(ctx, c.tree); err != nil {
-			return err
+			return false, err
 		}
 		for _, q := range c.parents {
 			if err := w.add(ctx, q, paintTip); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return nil
+	return len(s.p.need) == 0, nil
 }
 
 // other walks a tip that is no commit: a tag and what it points at, a tree, a blob.

@@ -15,117 +15,7 @@ func (r *Repo) reachable(ctx context.Context, c Caller, commit refpolicy.OID) (b
 	if near || err != nil {
 		return near, err
 	}
-	tips, err := r.readableTips(ctx, c)
-	if err != nil {
-		return false, err
-	}
-	ok, err := graph{r, noFresh}.reaches(ctx, tips.commits, commit)
-	if errors.Is(err, ErrObjectNotFound) {
-		return false, nil
-	}
-	return ok, err
-}
-
-// nearReachable asks the cheap questions: is the commit a tip or pinned, is it an
-// ancestor of the ref it came in by.
-func (r *Repo) nearReachable(ctx context.Context, c Caller, commit refpolicy.OID) (bool, error) {
-	v, err := r.ledger.Peek(ctx, r.space)
-	if err != nil {
-		return false, err
-	}
-	defer v.Close()
-	prefix := tipPrefix(commit)
-	// Mostly the first ref decides; only a token that may not read it looks at more.
-	for start, most := prefix, 1; ; most = 100 {
-		page, err := v.Scan(ctx, prefix, start, most)
-		if err != nil {
-			return false, err
-		}
-		for _, it := range page {
-			if c.Policy.CanRead(refpolicy.RefName(it.Key[len(prefix):])) {
-				return true, nil
-			}
-		}
-		if len(page) < most {
-			break
-		}
-		start = page[len(page)-1].Key + "\x00"
-	}
-	if !c.Policy.RestrictsReads() { // a pin says nothing of which refs reached what it holds
-		if ok, err := r.pinned(ctx, v, commit); ok || err != nil {
-			return ok, err
-		}
-	}
-	got, err := v.GetMany(ctx, bornKey(commit))
-	if err != nil || got[0] == nil {
-		return false, err
-	}
-	name := refpolicy.RefName(got[0])
-	if !c.Policy.CanRead(name) {
-		return false, nil
-	}
-	got, err = v.GetMany(ctx, refKey(name))
-	if err != nil || got[0] == nil {
-		return false, err
-	}
-	rec, err := decodeRefRecord(got[0])
-	if err != nil {
-		return false, err
-	}
-	ok, err := graph{r, noFresh}.reaches(ctx, []refpolicy.OID{rec.oid}, commit)
-	if errors.Is(err, ErrObjectNotFound) {
-		return false, nil // what the commit builds on has been pruned, so nothing readable reaches it
-	}
-	return ok, err
-}
-
-// tipSet are the objects that the refs a caller may read point at.
-type tipSet struct {
-	commits []refpolicy.OID
-	others  []refpolicy.OID // tag objects and whatever else a ref may point at
-}
-
-// readableTips are the roots of what a caller may read: refs, and for a caller
-// without rules on reading the pins as well.
-func (r *Repo) readableTips(ctx context.Context, c Caller) (tipSet, error) {
-	t, err := r.refTips(ctx, c)
-	if err != nil || c.Policy.RestrictsReads() {
-		return t, err
-	}
-	pins, err := r.pinnedTips(ctx)
-	t.commits = append(t.commits, pins...)
-	return t, err
-}
-
-func (r *Repo) refTips(ctx context.Context, c Caller) (tipSet, error) {
-	refs, err := r.peekRefs(ctx, c, "refs/")
-	if err != nil {
-		return tipSet{}, err
-	}
-	var t tipSet
-	seen := map[refpolicy.OID]bool{}
-	for _, ref := range refs {
-		if seen[ref.OID] {
-			continue
-		}
-		seen[ref.OID] = true
-		typ, _, err := r.header(ctx, ref.OID)
-		if err != nil {
-			return tipSet{}, fmt.Errorf("read tip of %s: %w", ref.Name, err)
-		}
-		if typ == CommitObject {
-			t.commits = append(t.commits, ref.OID)
-			continue
-		}
-		t.others = append(t.others, ref.OID)
-		if typ == TagObject && !ref.Peeled.IsZero() && !seen[ref.Peeled] {
-			if pt, _, err := r.header(ctx, ref.Peeled); err == nil && pt == CommitObject {
-				seen[ref.Peeled] = true
-				t.commits = append(t.commits, ref.Peeled)
-			}
-		}
-	}
-	return t, nil
+	return r.reachedByTips(ctx, graph{r, noFresh}, c, commit)
 }
 
 // proof shows that everything a write's new objects refer to is new as well, or
@@ -323,14 +213,7 @@ func (p *proof) near(ctx context.Context, oid refpolicy.OID) (ObjectType, bool, 
 	if ok || err != nil || typ != CommitObject {
 		return typ, ok, err
 	}
-	tips, err := p.r.readableTips(ctx, p.c)
-	if err != nil {
-		return 0, false, err
-	}
-	ok, err = p.g.reaches(ctx, tips.commits, oid)
-	if errors.Is(err, ErrObjectNotFound) {
-		return typ, false, nil // what the object builds on has been pruned, so nothing readable reaches it
-	}
+	ok, err = p.r.reachedByTips(ctx, p.g, p.c, oid)
 	return typ, ok, err
 }
 

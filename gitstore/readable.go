@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -62,32 +60,22 @@ func (r *Repo) findReadable(ctx context.Context, c Caller, ids []refpolicy.OID) 
 // searchReadable walks everything the caller may read until all is found. What is
 // no commit needs the trees to be walked too.
 func (r *Repo) searchReadable(ctx context.Context, c Caller, commits, others map[refpolicy.OID]ObjectType, readable map[refpolicy.OID]bool) error {
-	tips, err := r.readableTips(ctx, c)
-	if err != nil {
-		return err
-	}
 	g := graph{r, noFresh}
-	if len(commits) > 0 {
-		err := g.meet(ctx, tips.commits, func(oid refpolicy.OID) bool {
-			if _, wanted := commits[oid]; wanted {
-				readable[oid] = true
-				delete(commits, oid)
-			}
-			return len(commits) > 0
-		})
-		if err != nil {
-			return fmt.Errorf("walk readable history: %w", err)
-		}
-	}
-	if len(others) == 0 {
-		return nil
-	}
+	met := walk{g: g, paint: map[refpolicy.OID]uint8{}}
 	for oid := range others {
 		readable[oid] = true
 	}
-	s := &search{p: &proof{r: r, c: c, g: g, need: others}, seen: map[refpolicy.OID]bool{}}
-	if err := s.everything(ctx, tips); err != nil {
-		return fmt.Errorf("walk readable objects: %w", err)
+	s := newSearch(&proof{r: r, c: c, g: g, need: others})
+	err := r.eachTips(ctx, c, func(t tipSet) (bool, error) {
+		err := met.meet(ctx, t.commits, commits, readable)
+		if err != nil || len(others) == 0 {
+			return len(commits) == 0, err
+		}
+		done, err := s.everything(ctx, t)
+		return done && len(commits) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("walk what is readable: %w", err)
 	}
 	for oid := range others { // what is left was not met
 		readable[oid] = false
@@ -95,18 +83,19 @@ func (r *Repo) searchReadable(ctx context.Context, c Caller, commits, others map
 	return nil
 }
 
-// meet calls visit with every commit that the tips reach, newest first, until it says false.
-func (g graph) meet(ctx context.Context, tips []refpolicy.OID, visit func(refpolicy.OID) bool) error {
-	w := walk{g: g, paint: map[refpolicy.OID]uint8{}}
+// meet walks from tips, newest first, and moves the wanted commits that it meets to
+// readable, until none is left. It may be called again with other tips.
+func (w *walk) meet(ctx context.Context, tips []refpolicy.OID, wanted map[refpolicy.OID]ObjectType, readable map[refpolicy.OID]bool) error {
 	for _, oid := range tips {
 		if err := w.add(ctx, oid, paintTip); err != nil {
 			return err
 		}
 	}
-	for w.live > 0 {
+	for w.live > 0 && len(wanted) > 0 {
 		c, _ := w.pop()
-		if !visit(c.oid) {
-			return nil
+		if _, ok := wanted[c.oid]; ok {
+			readable[c.oid] = true
+			delete(wanted, c.oid)
 		}
 		for _, p := range c.parents {
 			if err := w.add(ctx, p, paintTip); err != nil {
@@ -130,45 +119,4 @@ func (r *Repo) firstUnreadable(ctx context.Context, c Caller, ids []refpolicy.OI
 		}
 	}
 	return oid, true, nil
-}
-
-// readScopes gives prefixes of stored names beyond which a token reads nothing, so
-// that a session's token does not cost a walk over all sessions' refs. limited is
-// false if there are none. Names below them are still to be asked for one by one.
-func readScopes(p *refpolicy.Policy) (prefixes []string, limited bool) {
-	for _, rule := range p.Rules() {
-		pattern := refpolicy.Pattern(rule.Pattern)
-		closed := slices.Contains(rule.Ops, refpolicy.NoRead)
-		if pattern == refpolicy.Any {
-			return prefixes, closed
-		}
-		if !closed {
-			prefixes = append(prefixes, strings.TrimSuffix(rule.Pattern, "*"))
-		}
-	}
-	return nil, false
-}
-
-// narrowed gives the prefixes of what begins with one of both lists: sorted, and
-// none begins another.
-func narrowed(a, b []string) []string {
-	var both []string
-	for _, p := range a {
-		for _, q := range b {
-			switch {
-			case strings.HasPrefix(q, p):
-				both = append(both, q)
-			case strings.HasPrefix(p, q):
-				both = append(both, p)
-			}
-		}
-	}
-	slices.Sort(both)
-	kept := both[:0]
-	for _, p := range both {
-		if len(kept) == 0 || !strings.HasPrefix(p, kept[len(kept)-1]) {
-			kept = append(kept, p)
-		}
-	}
-	return kept
 }
