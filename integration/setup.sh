@@ -30,6 +30,11 @@ gpg gnupg
 ssh-keygen openssh-client
 node nodejs
 npm npm
+/usr/bin/python3 python3
+/usr/lib/python3/dist-packages/pygit2/__init__.py python3-pygit2
+/usr/lib/python3/dist-packages/dulwich/__init__.py python3-dulwich
+jgit jgit-cli
+javac default-jdk-headless
 /etc/ssl/certs/ca-certificates.crt ca-certificates
 LIST
 

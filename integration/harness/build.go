@@ -32,6 +32,9 @@ func (b *Builder) Plain() (string, error) { return b.plain() }
 // Race is the path of the program with the race detector in it.
 func (b *Builder) Race() (string, error) { return b.race() }
 
+// Dir is the folder of what was built; what a test builds for itself may go there.
+func (b *Builder) Dir() string { return b.dir }
+
 // Remove removes what was built.
 func (b *Builder) Remove() error { return os.RemoveAll(b.dir) }
 
