@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -57,7 +58,7 @@ func TestRecentIsNeverWrong(t *testing.T) {
 
 // The caller may change what it is given.
 func TestReadKeysGivesValuesAway(t *testing.T) {
-	r := openTest(t, "ledger", Options{})
+	r := openTest(t, "ledger", Options{FS: vfs.NewMem()})
 	set := ledger.Batch{Space: "s", Sets: []ledger.Set{{Key: "k", Value: []byte("value")}}}
 	if _, err := r.db.Apply(t.Context(), set); err != nil {
 		t.Fatalf("Apply = %v", err)
