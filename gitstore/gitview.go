@@ -26,9 +26,10 @@ const notPrefix = "refs/deepen-not/"
 // to what it has: git looks only below refs for the client's shallow commits.
 const wantPrefix = "refs/wants/"
 
-// newView makes a view for a request. It gives the names in f.depth.DeepenNot those
-// of the view. A word there that means no ref or several is a *wire.ProtocolError.
-func (r *Repo) newView(ctx context.Context, c Caller, remote Remote, f fetch) (*gitView, error) {
+// viewRefs is the packed-refs file of the view for a request. It gives the names in
+// f.depth.DeepenNot those of the view. A word there that means no ref or several is
+// a *wire.ProtocolError.
+func (r *Repo) viewRefs(ctx context.Context, c Caller, remote Remote, f fetch) ([]byte, error) {
 	var packed bytes.Buffer
 	packed.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
 	if f.tags || len(f.depth.DeepenNot) > 0 {
@@ -52,7 +53,7 @@ func (r *Repo) newView(ctx context.Context, c Caller, remote Remote, f fetch) (*
 			packRef(&packed, fmt.Sprintf("%s%06d", wantPrefix, n), oid, refpolicy.ZeroOID)
 		}
 	}
-	return r.store.writeView(packed.Bytes())
+	return packed.Bytes(), nil
 }
 
 // packTags writes the annotated tags the caller may read.

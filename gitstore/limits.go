@@ -4,16 +4,22 @@ import "time"
 
 // Limits bound what one request or one repo may use. Zero fields take the default.
 type Limits struct {
-	HotPackBytes   int64         // a pushed pack or a commit's files up to this size go into the ledger; 1 MiB
-	HotPackObjects int           // and up to this many objects; 5,000
-	PackBytes      int64         // the largest pack one push may send; 16 GiB
-	FileBytes      int64         // the largest file of a commit; 16 GiB
-	CommitBytes    int64         // all files of one commit; 16 GiB
-	CommitFiles    int           // entries of one commit; 200,000
-	SettleObjects  int           // settle when so many objects are hot; 20,000
-	SettleBytes    int64         // or so many bytes; 16 MiB
-	CacheBytes     int64         // decoded small objects kept in memory; 64 MiB
-	BlobCacheBytes int64         // inflated large blobs kept on disk; 2 GiB
+	HotPackBytes   int64 // a pushed pack or a commit's files up to this size go into the ledger; 1 MiB
+	HotPackObjects int   // and up to this many objects; 5,000
+	PackBytes      int64 // the largest pack one push may send; 16 GiB
+	FileBytes      int64 // the largest file of a commit; 16 GiB
+	CommitBytes    int64 // all files of one commit; 16 GiB
+	CommitFiles    int   // entries of one commit; 200,000
+	SettleObjects  int   // settle when so many objects are hot; 20,000
+	SettleBytes    int64 // or so many bytes; 16 MiB
+	CacheBytes     int64 // decoded small objects kept in memory; 64 MiB
+	BlobCacheBytes int64 // inflated large blobs kept on disk; 2 GiB
+
+	FetchCacheBytes  int64         // answers to fetches kept on disk for equal ones; 8 GiB
+	FetchAnswerBytes int64         // the largest of them; 4 GiB
+	FetchCacheFor    time.Duration // how long after it was last asked for; 10 min
+	FetchSpareBytes  int64         // free space on the disk that they leave to others; 1 GiB
+
 	ProofTimeout   time.Duration // for proving reach of what a push refers to; 30 s
 	OpenRepos      int           // repos kept open; 1,000
 	RefsPerPush    int           // commands of one push; 10,000
@@ -44,6 +50,9 @@ func (l Limits) withDefaults() Limits {
 	fill(&l.SettleBytes, 16<<20)
 	fill(&l.CacheBytes, 64<<20)
 	fill(&l.BlobCacheBytes, 2<<30)
+	fill(&l.FetchCacheBytes, 8<<30)
+	fill(&l.FetchAnswerBytes, 4<<30)
+	fill(&l.FetchSpareBytes, 1<<30)
 	fillInt(&l.HotPackObjects, 5_000)
 	fillInt(&l.CommitFiles, 200_000)
 	fillInt(&l.SettleObjects, 8_000)
@@ -57,6 +66,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.UpkeepEvery == 0 {
 		l.UpkeepEvery = time.Minute
+	}
+	if l.FetchCacheFor == 0 {
+		l.FetchCacheFor = 10 * time.Minute
 	}
 	if l.PackGrace == 0 {
 		l.PackGrace = sharedGrace

@@ -55,6 +55,7 @@ type Store struct {
 	commits *lru[objectID, commitHeader]
 	readers readers
 	scratch *scratch
+	fetches *fetchCache
 	gitRuns gitRuns
 
 	life   context.Context // ends when Close gives up waiting
@@ -108,6 +109,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := s.openReaders(); err != nil {
 		return nil, err
 	}
+	if s.fetches, err = newFetchCache(filepath.Join(s.scratch.path, "fetches"), s.limits, s.log); err != nil {
+		return nil, fmt.Errorf("open fetch cache: %w", err)
+	}
 	if err := s.finishIntents(ctx); err != nil {
 		return nil, fmt.Errorf("finish what a crash left: %w", err)
 	}
@@ -152,6 +156,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	s.stop()
 	s.closeReaders()
+	s.fetches.close()
 	s.scratch.close()
 	return errors.Join(errs...)
 }

@@ -23,6 +23,7 @@ type GitRequest struct {
 	Advice   string // a sentence for sideband 2 of a refused push: what the token may do and how long it lives; may be empty
 	In       io.Reader
 	Out      io.Writer
+	Freed    func() // called at most once by a fetch that needs no git process of its own, or none any more, and goes on; may be nil
 }
 
 // agent is how headgate calls itself to git clients.

@@ -55,11 +55,15 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 	case req.LsRefs != nil:
 		return r.lsRefs(ctx, c, q, req.LsRefs)
 	}
+	share := req.Fetch.EndsInPack()
+	if share {
+		req = req.Canonical()
+	}
 	f := req.Fetch
 	return r.fetch(ctx, c, q, fetch{
 		wants: f.Wants, haves: f.Haves, filterHaves: f.FilterHaves,
 		depth: &f.DepthRequest, tags: f.IncludeTag, protocol: "version=2", encode: req.Encode,
-		acks: len(f.Haves) > 0 && !f.Done,
+		acks: len(f.Haves) > 0 && !f.Done, share: share,
 	})
 }
 
@@ -76,9 +80,14 @@ func (r *Repo) uploadV0(ctx context.Context, c Caller, q GitRequest) error {
 	if err != nil || len(req.Wants) == 0 {
 		return endsEarly(err)
 	}
+	share := req.EndsInPack()
+	if share {
+		req = req.Canonical()
+	}
 	return r.fetch(ctx, c, q, fetch{
 		wants: req.Wants, haves: req.AllHaves(), filterHaves: req.FilterHaves,
 		depth: &req.DepthRequest, tags: req.Capabilities.Has("include-tag"), encode: req.Encode,
+		share: share,
 	})
 }
 
@@ -91,6 +100,15 @@ type fetch struct {
 	protocol     string
 	encode       func(io.Writer) error
 	acks         bool // the client waits to be told which of its haves are common
+	share        bool // the answer ends in a pack, and the request is in its canonical form
+}
+
+// An uploadJob is all that a git upload-pack is told: what it answers follows from
+// this and from the objects that it names.
+type uploadJob struct {
+	protocol   string
+	packedRefs []byte // the refs of its view
+	body       []byte
 }
 
 // fetch answers a request for objects. A want the caller may not read is answered
@@ -103,7 +121,7 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 	if !ok {
 		return &wire.ProtocolError{Text: "upload-pack: not our ref " + bad.String()}
 	}
-	if c.Policy.RestrictsReads() {
+	if c.Policy.RestrictsReads() || f.share && len(f.haves)+len(f.depth.Shallow) <= sharedHaves {
 		left, err := r.dropUnreadable(ctx, c, f)
 		if err != nil {
 			return fmt.Errorf("check haves: %w", err)
@@ -112,17 +130,24 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 			return nothingCommon(q.Out)
 		}
 	}
-	view, err := r.newView(ctx, c, q.Remote, f)
-	if err != nil {
+	job := uploadJob{protocol: f.protocol}
+	if job.packedRefs, err = r.viewRefs(ctx, c, q.Remote, f); err != nil {
 		return err
 	}
-	defer view.remove()
 	var body bytes.Buffer
 	if err := f.encode(&body); err != nil {
 		return err
 	}
-	return r.runUploadPack(ctx, view, f.protocol, &body, q.Out)
+	job.body = body.Bytes()
+	if f.share {
+		return r.shareUploadPack(ctx, job, q)
+	}
+	return r.runUploadPack(ctx, job, q.Out)
 }
+
+// sharedHaves is up to how many haves are looked up only to know which of them exist:
+// clients whose haves differ by what the repo does not know ask for the same.
+const sharedHaves = 1000
 
 // dropUnreadable takes out what a client says it has and may not read: an ACK of
 // it, or a delta against it, would tell that it exists. It returns how many haves
@@ -162,7 +187,12 @@ func nothingCommon(out io.Writer) error {
 }
 
 // runUploadPack lets git answer and passes on what it says as it comes.
-func (r *Repo) runUploadPack(ctx context.Context, view *gitView, protocol string, body io.Reader, out io.Writer) error {
+func (r *Repo) runUploadPack(ctx context.Context, job uploadJob, out io.Writer) error {
+	view, err := r.store.writeView(job.packedRefs)
+	if err != nil {
+		return err
+	}
+	defer view.remove()
 	dir, alternates, release, err := r.gitObjects(ctx)
 	if err != nil {
 		return err
@@ -170,8 +200,8 @@ func (r *Repo) runUploadPack(ctx context.Context, view *gitView, protocol string
 	defer release()
 	p, err := r.store.git.Start(ctx, gitcmd.Cmd{
 		Args:      []string{"upload-pack", "--strict", "--stateless-rpc", view.dir},
-		ObjectDir: dir, Alternates: alternates, Protocol: protocol, Config: uploadConfig,
-		Stdin: body, Timeout: transferTimeout,
+		ObjectDir: dir, Alternates: alternates, Protocol: job.protocol, Config: uploadConfig,
+		Stdin: bytes.NewReader(job.body), Timeout: transferTimeout,
 	})
 	if err != nil {
 		return err

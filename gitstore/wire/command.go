@@ -168,6 +168,16 @@ func (q *V2Request) Encode(w io.Writer) error {
 	return e.finish("write v2 request")
 }
 
+// Canonical is the request without what tells who the client is, and with the
+// canonical form of a fetch. The answer is the same.
+func (q *V2Request) Canonical() *V2Request {
+	c := &V2Request{LsRefs: q.LsRefs} // all that Capabilities can hold beside is the one object format there is
+	if q.Fetch != nil {
+		c.Fetch = q.Fetch.Canonical()
+	}
+	return c
+}
+
 // requestEncoder keeps the first error, so that an encoder reads like the grammar it writes.
 type requestEncoder struct {
 	out *bufio.Writer

@@ -136,6 +136,11 @@ func (q *FetchRequest) FilterHaves(keep func(refpolicy.OID) bool) {
 	q.Haves = slices.DeleteFunc(q.Haves, func(id refpolicy.OID) bool { return !keep(id) })
 }
 
+// EndsInPack reports whether git's answer has a pack in it whatever the haves are.
+func (q *FetchRequest) EndsInPack() bool {
+	return len(q.Wants) > 0 && (q.Done || len(q.Haves) == 0 && !q.WaitForDone)
+}
+
 // Canonical gives a request that asks for the same pack and is equal, byte by
 // byte once encoded, for all requests that differ only in order and repetition.
 func (q *FetchRequest) Canonical() *FetchRequest {

@@ -195,8 +195,13 @@ func (q *UploadRequest) FilterHaves(keep func(refpolicy.OID) bool) {
 	}
 }
 
+// EndsInPack reports whether git's answer has a pack in it whatever the haves are.
+// git takes a flush-pkt after haves for the end of the body.
+func (q *UploadRequest) EndsInPack() bool { return len(q.Wants) > 0 && q.Done && len(q.Haves) <= 1 }
+
 // Canonical gives a request that asks for the same answer and is equal for all
-// requests that differ only in order, repetition, and who the client is.
+// requests that differ only in who the client is and in order and repetition, but
+// for those of haves: the answer names them in their order.
 func (q *UploadRequest) Canonical() *UploadRequest {
 	c := *q
 	c.Wants = sortedOIDs(q.Wants)
@@ -209,7 +214,7 @@ func (q *UploadRequest) Canonical() *UploadRequest {
 	}
 	c.Haves = nil
 	for _, batch := range q.Haves {
-		c.Haves = append(c.Haves, sortedOIDs(batch))
+		c.Haves = append(c.Haves, slices.Clone(batch))
 	}
 	return &c
 }
