@@ -68,6 +68,9 @@ var errorRows = []struct {
 	{"ledger.ErrNoSpace", ledger.ErrNoSpace, 507, "no_space", "unavailable", true},
 	{"ledger.ErrUnavailable", ledger.ErrUnavailable, 503, "unavailable", "unavailable", true},
 	{"ledger.ErrClosed", ledger.ErrClosed, 503, "unavailable", "unavailable", true},
+	{"ledger.ErrBadDump", ledger.ErrBadDump, 500, "internal", "internal", false},
+	{"ledger.ErrNotEmpty", ledger.ErrNotEmpty, 500, "internal", "internal", false},
+	{"ledger.ErrUnfinished", ledger.ErrUnfinished, 500, "internal", "internal", false},
 	{"ledger.CheckError", &ledger.CheckError{}, 500, "internal", "internal", false},
 
 	{"refpolicy.ErrBadOID", refpolicy.ErrBadOID, 400, "invalid_request", "invalid", false},

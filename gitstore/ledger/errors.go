@@ -27,3 +27,14 @@ var (
 	// ErrClosed: the ledger has been closed.
 	ErrClosed = errors.New("ledger closed")
 )
+
+// Errors of reading and writing spaces whole.
+var (
+	// ErrBadDump: a dump of a space is damaged, cut, or not a dump.
+	ErrBadDump = errors.New("bad dump of a space")
+	// ErrNotEmpty: the ledger, or the space, that is to be loaded holds something.
+	ErrNotEmpty = errors.New("ledger is not empty")
+	// ErrUnfinished: the ledger was being loaded, and that was never finished. It is of
+	// no use: empty it and load it again.
+	ErrUnfinished = errors.New("ledger holds the beginning of a copy that was not finished")
+)

@@ -37,7 +37,7 @@ type Instance struct {
 
 // Run runs the whole contract against e.
 func Run(t *testing.T, e Engine) {
-	for _, group := range [][]testCase{applyCases, checkCases, raceCases, viewCases, logCases, watchCases, idCases, lifeCases} {
+	for _, group := range [][]testCase{applyCases, checkCases, raceCases, viewCases, logCases, watchCases, idCases, lifeCases, bulkCases} {
 		for _, tc := range group {
 			t.Run(tc.name, func(t *testing.T) {
 				in := e.Open(t)

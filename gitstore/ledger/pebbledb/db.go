@@ -31,9 +31,11 @@ type DB struct {
 
 	// mu is read-locked by every call that is inside the engine and write-locked to
 	// exchange or end it. It is taken before every other lock and never twice.
-	mu     sync.RWMutex
-	engine *engine // nil while it is being opened anew, and after Close
-	closed bool
+	mu      sync.RWMutex
+	engine  *engine // nil while it is being opened anew, and after Close
+	closed  bool
+	changed chan struct{} // closed, and another made, when engine or closed change
+	lost    []*flight     // those that failed in openings that have ended; the keeper's
 
 	batches atomic.Uint64
 	reopens atomic.Uint64
@@ -49,7 +51,7 @@ var _ ledger.Ledger = (*DB)(nil)
 // is ErrNoSpace, even when the reserve has been given up.
 func Open(dir string, o Options) (*DB, error) {
 	o = o.withDefaults()
-	db := &DB{dir: dir, opt: o, kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	db := &DB{dir: dir, opt: o, kick: make(chan struct{}, 1), stop: make(chan struct{}), changed: make(chan struct{})}
 	db.clock.source = o.Clock
 	db.disk.init(dir, o)
 	if err := o.FS.MkdirAll(dir, 0o755); err != nil {
@@ -74,6 +76,9 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 func (db *DB) start() error {
+	if err := db.beginLoad(); err != nil {
+		return noSpace(err)
+	}
 	if err := db.disk.makeRoom(); err != nil {
 		return noSpace(err)
 	}
@@ -99,6 +104,13 @@ func (db *DB) enter() (*engine, error) {
 		return nil, fmt.Errorf("%w: it is being opened anew", ledger.ErrUnavailable)
 	}
 	return db.engine, nil
+}
+
+// serve lets calls into another opening, or none; db.mu is write-locked.
+func (db *DB) serve(e *engine) {
+	db.engine = e
+	close(db.changed)
+	db.changed = make(chan struct{})
 }
 
 // writable says why a batch cannot be applied now, nil if it can.
@@ -131,7 +143,7 @@ func (db *DB) Close() error {
 	}
 	db.closed = true
 	e := db.engine
-	db.engine = nil
+	db.serve(nil)
 	db.mu.Unlock()
 	close(db.stop)
 	db.keeperDone.Wait()

@@ -22,8 +22,9 @@ type Options struct {
 	// Pebble does; nil is slog.Default.
 	Logger *slog.Logger
 	// ReserveBytes is the size of a file that is kept to be given up when the disk
-	// is full, so that the ledger can be opened again and read. 0 is none; 72 MiB is
-	// always enough.
+	// is full, so that the ledger can be opened again and read. MinReserve is always
+	// enough. With less, or none (0), a disk that is full to the last byte keeps what
+	// was written last from being read until there is space.
 	ReserveBytes int64
 	// WatermarkBytes is the free space on the disk below which Apply answers
 	// ErrNoSpace; reading, Drop and TrimLog go on. 0 is none.
@@ -33,9 +34,14 @@ type Options struct {
 	// OnBatch is called once for each batch that Apply made durable, with the time
 	// Apply took and the number of keys written. It must not block.
 	OnBatch func(d time.Duration, keys int)
+	// Loading opens a new ledger to be loaded: its folder must be empty (else
+	// ledger.ErrNotEmpty), and until FinishLoad nobody else can open it.
+	Loading bool
 
 	// checkEvery is how often the disk's free space is looked at; 0 is 250 ms.
 	checkEvery time.Duration
+	// patience is how long a call waits for the ledger to be opened anew; 0 is 5 s.
+	patience time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -57,8 +63,15 @@ func (o Options) withDefaults() Options {
 	if o.checkEvery == 0 {
 		o.checkEvery = 250 * time.Millisecond
 	}
+	if o.patience == 0 {
+		o.patience = 5 * time.Second
+	}
 	return o
 }
+
+// MinReserve is the size of the reserve with which the ledger can be opened and read
+// on a disk that is full to the last byte.
+const MinReserve = 72 << 20
 
 // memTableBytes is how much is gathered in memory before it is written as a table.
 // Pebble starts small and doubles up to it.

@@ -45,7 +45,7 @@ func (d *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	limited, cancel := d.limited(ctx, size, len(args)/2)
 	defer cancel()
 	got, err := d.runIn(ctx, limited, applyScript, "apply batch to", b.Space,
-		[]string{k.values, k.order, k.log, k.meta, k.dropped, k.answer + id}, args...)
+		[]string{k.values, k.order, k.log, k.meta, k.dropped, k.answer + id, k.before, k.beforeOrder}, args...)
 	if err != nil {
 		return ledger.Result{}, err
 	}

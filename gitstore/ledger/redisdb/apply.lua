@@ -1,7 +1,8 @@
 -- Applies one batch to one space: everything is computed and checked first, then
 -- written without a step that can fail half way.
 --
--- KEYS  values (hash), order (zset), log (stream), meta (hash), dropped, answer
+-- KEYS  values (hash), order (zset), log (stream), meta (hash), dropped, answer,
+--       before (hash), beforeorder (zset): see hold.lua
 -- ARGV  1 channel   2 answer is kept this long (ms)   3 '1': the caller named the batch
 --       4-8 what the node knows: incarnation, version, at, seq, at of that log entry
 --       9 '1': there is a log entry   10 its bytes
@@ -12,10 +13,10 @@
 --       {'C', index, key, present}   check index does not hold; nothing done
 --       {'N', key, reason}           the counter cannot be computed; nothing done
 --       {'L', inc, ver, seq}         the space is behind what the node knows; nothing done
-local VALUES, ORDER, LOG, META, DROPPED, ANSWER = unpack(KEYS)
+local VALUES, ORDER, LOG, META, DROPPED, ANSWER, BEFORE, BEFOREORDER = unpack(KEYS)
 local CHUNK = 4000 -- unpack must stay below Lua's 8,000 stack slots
 
-local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq')
+local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until')
 local inc, ver = tonumber(m[1] or 0), tonumber(m[2] or 0)
 local at, seq = tonumber(m[3] or 0), tonumber(m[4] or 0)
 local dropped = tonumber(redis.call('GET', DROPPED) or 0)
@@ -192,6 +193,42 @@ local function delete()
   end
 end
 
+-- A dump that holds the space sees what stood under a key before its first change.
+local held = m[5] and tonumber(m[5]) > t[1] * 1000000 + t[2]
+local function keep(keys)
+  for from = 1, #keys, CHUNK / 2 do
+    local to = math.min(from + CHUNK / 2 - 1, #keys)
+    local had = redis.call('HMGET', BEFORE, unpack(keys, from, to))
+    local old = redis.call('HMGET', VALUES, unpack(keys, from, to))
+    local new, names, n = {}, {}, 0
+    for j = from, to do
+      local i = j - from + 1
+      if not had[i] then
+        new[n + 1], new[n + 2] = keys[j], old[i] and ('+' .. old[i]) or '-'
+        names[n + 1], names[n + 2] = 0, keys[j]
+        n = n + 2
+      end
+    end
+    if n > 0 then
+      redis.call('HSET', BEFORE, unpack(new, 1, n))
+      redis.call('ZADD', BEFOREORDER, unpack(names, 1, n))
+    end
+  end
+end
+local function letgo()
+  redis.call('HDEL', META, 'hold', 'until')
+  redis.call('UNLINK', BEFORE, BEFOREORDER)
+end
+local function keepall()
+  local keys = {}
+  for i = sets, deletes - 1, 2 do keys[#keys + 1] = ARGV[i] end
+  for i = deletes, last do keys[#keys + 1] = ARGV[i] end
+  if nsets + nadds > 0 then return keep(keys) end
+  -- What only deletes goes through when memory is full: the dump is then given up.
+  if not pcall(keep, keys) then letgo() end
+end
+if held then keepall() end
+
 -- A server with full memory refuses a script's first write if it could grow, and
 -- none after it. So a batch that sets is refused whole, and one that only
 -- deletes goes through and makes room.
@@ -205,6 +242,7 @@ if haslog then
   seq = seq + 1
   redis.call('XADD', LOG, string.format('%.0f-0', seq), 'a', string.format('%.0f', now), 'd', ARGV[10])
 end
+if m[5] and not held then letgo() end
 ver = ver + 1
 if inc == 0 then
   inc = now

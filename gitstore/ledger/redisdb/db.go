@@ -29,6 +29,12 @@ type Options struct {
 	// Recheck is how often watched spaces are looked at besides the messages, for
 	// messages that a cluster lost between its nodes. 0 is 5 s.
 	Recheck time.Duration
+	// Hold is how long a space is held for a dump after the dump was last read: after
+	// a crash in the middle the next one waits so long. 0 is a minute.
+	Hold time.Duration
+	// Loading opens a Redis to be loaded: it must hold no space (else
+	// ledger.ErrNotEmpty), and until FinishLoad nobody else can open it.
+	Loading bool
 }
 
 func (o *Options) fill() {
@@ -43,6 +49,9 @@ func (o *Options) fill() {
 	}
 	if o.Recheck <= 0 {
 		o.Recheck = 5 * time.Second
+	}
+	if o.Hold <= 0 {
+		o.Hold = time.Minute
 	}
 }
 
@@ -59,7 +68,8 @@ type DB struct {
 var _ ledger.Ledger = (*DB)(nil)
 
 // Open connects to url (see parseURL for its forms) and looks at the server's
-// settings. Errors: ErrBadURL, ErrNotDurable, ledger.ErrUnavailable, the context's.
+// settings. Errors: ErrBadURL, ErrNotDurable, ledger.ErrUnavailable, ledger.ErrUnfinished,
+// with Options.Loading ledger.ErrNotEmpty, the context's.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -69,7 +79,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	tameLibrary()
 	d := &DB{client: connect(t, o), opt: o, known: newKnown()}
 	d.watches = newWatches(d)
-	if err := d.checkDurable(ctx); err != nil {
+	err = d.checkDurable(ctx)
+	if err == nil {
+		err = d.beginLoad(ctx)
+	}
+	if err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
@@ -110,7 +124,7 @@ func (d *DB) limited(ctx context.Context, bytes, keys int) (context.Context, con
 // Drop forgets s. See ledger.Ledger.
 func (d *DB) Drop(ctx context.Context, s ledger.Space) error {
 	k := keysOf(s)
-	_, err := d.run(ctx, dropScript, "drop space", s, []string{k.values, k.order, k.log, k.meta, k.dropped}, int(dropMemory/time.Second))
+	_, err := d.run(ctx, dropScript, "drop space", s, []string{k.values, k.order, k.log, k.meta, k.dropped, k.before, k.beforeOrder}, int(dropMemory/time.Second))
 	if err == nil {
 		d.known.forget(s)
 	}

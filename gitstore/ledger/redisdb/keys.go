@@ -12,10 +12,14 @@ type keys struct {
 	values  string // hash: key -> value
 	order   string // sorted set of the keys, all with score 0, so in byte order
 	log     string // stream: <seq>-0 -> a (at, microseconds), d (data)
-	meta    string // hash: inc, ver, at, seq, low (first log number kept)
+	meta    string // hash: inc, ver, at, seq, low (first log number kept); hold and until during a dump
 	dropped string // when the space was last dropped, microseconds
 	answer  string // prefix of the answers by batch ID
 	channel string // gets the number of each new log entry
+
+	// While a dump is under way (hold.lua):
+	before      string // hash: key -> "+" and the value it had, or "-" where it was absent
+	beforeOrder string // sorted set of those keys, as order
 }
 
 // A brace would end the hash tag early, and an empty tag is none.
@@ -31,6 +35,9 @@ func keysOf(s ledger.Space) keys {
 		dropped: p + "dropped",
 		answer:  p + "answer:",
 		channel: p + "grown",
+
+		before:      p + "before",
+		beforeOrder: p + "beforeorder",
 	}
 }
 

@@ -21,12 +21,25 @@ var (
 	trimSource string
 	//go:embed drop.lua
 	dropSource string
+	//go:embed hold.lua
+	holdSource string
+	//go:embed held.lua
+	heldSource string
+	//go:embed unhold.lua
+	unholdSource string
+	//go:embed load.lua
+	loadSource string
 
 	applyScript = redis.NewScript(applySource)
 	scanScript  = redis.NewScript(scanSource)
 	logScript   = redis.NewScript(logSource)
 	trimScript  = redis.NewScript(trimSource)
 	dropScript  = redis.NewScript(dropSource)
+
+	holdScript   = redis.NewScript(holdSource)
+	heldScript   = redis.NewScript(heldSource)
+	unholdScript = redis.NewScript(unholdSource)
+	loadScript   = redis.NewScript(loadSource)
 )
 
 // run calls a small script by its hash, or by its text where the server has
