@@ -48,6 +48,7 @@ type implementation struct {
 }
 
 var implementations = []implementation{
+	{name: "JGit", start: jgit, noDepth: true},
 	{name: "git v0", start: stockGit("0")},
 	{name: "git v1", start: stockGit("1")},
 	{name: "git v2", start: stockGit("2")},
@@ -55,7 +56,6 @@ var implementations = []implementation{
 	{name: "isomorphic-git", start: isomorphicGit},
 	{name: "libgit2", start: python("libgit2_client.py"), noDepth: true, byName: true},
 	{name: "dulwich", start: python("dulwich_client.py"), forgets: true, noEmpty: true},
-	{name: "JGit", start: jgit, noDepth: true},
 }
 
 // A gitClient is the installed git, with one version of the protocol.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/headgate/headgate/integration/harness"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/tokens"
@@ -17,23 +19,26 @@ import (
 // F-01: every client goes the whole way, over plain HTTP and over TLS with the
 // tests' own CA, side by side; after each step stock git looks at what came of it.
 func TestF01_ClientsOfAllAges(t *testing.T) {
-	for scheme, changes := range map[string][]func(*harness.Options){"http": nil, "https": {overTLS(t)}} {
-		g := start(t, changes...)
-		g.git.Env = g.authority()
-		if g.Cert != nil {
-			g.run("", "config", "--file", filepath.Join(g.git.Home, ".gitconfig"), "http.sslCAInfo", g.Cert.CAFile)
-		}
+	plain, secure := start(t), start(t, overTLS(t))
+	secure.git.Env = secure.authority()
+	secure.run("", "config", "--file", filepath.Join(secure.git.Home, ".gitconfig"), "http.sslCAInfo", secure.Cert.CAFile)
+	var all errgroup.Group
+	all.SetLimit(4) // some of them sleep a good deal
+	for scheme, g := range map[string]*gate{"http": plain, "https": secure} {
 		wide := g.wide(t)
 		for _, impl := range implementations {
-			t.Run(scheme+"/"+impl.name, func(t *testing.T) {
-				t.Parallel()
-				mine := *g
-				mine.t, mine.repos = t, nil
-				j := &journey{t: t, g: &mine, implementation: impl, c: impl.start(t, &mine)}
-				j.goes(wide)
+			all.Go(func() error {
+				t.Run(scheme+"/"+impl.name, func(t *testing.T) {
+					mine := *g
+					mine.t, mine.repos = t, nil
+					j := &journey{t: t, g: &mine, implementation: impl, c: impl.start(t, &mine)}
+					j.goes(wide)
+				})
+				return nil
 			})
 		}
 	}
+	_ = all.Wait() // what fails is told by each test
 }
 
 // wide makes a repository with 400 tags, each at a commit of its own.
