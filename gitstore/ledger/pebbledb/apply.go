@@ -12,7 +12,9 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
-// Apply implements ledger.Ledger. After ErrNoSpace nothing was written.
+// Apply implements ledger.Ledger. After ErrNoSpace nothing was written. A batch that
+// is under way when the disk fills up waits until the ledger has been opened anew and
+// says whether it was written.
 func (db *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	start := time.Now()
 	if err := b.Validate(); err != nil {
@@ -21,10 +23,12 @@ func (db *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) 
 	if err := ctx.Err(); err != nil {
 		return ledger.Result{}, err
 	}
-	r, f, err := db.step(&b)
+	r, f, did, err := db.step(ctx, &b)
 	// A refusal tells what stands there, so it waits like a success.
 	if werr := f.wait(ctx); werr != nil {
-		return ledger.Result{}, werr
+		if werr = db.outcome(ctx, f, did, werr); werr != nil {
+			return ledger.Result{}, werr
+		}
 	}
 	if err != nil {
 		return ledger.Result{}, err
@@ -49,40 +53,40 @@ func (f *flight) wait(ctx context.Context) error {
 
 // step is the atomic step: it checks b and applies it. The answer, be it an
 // error, may be given when the returned flight is durable.
-func (db *DB) step(b *ledger.Batch) (ledger.Result, *flight, error) {
-	e, err := db.enter()
+func (db *DB) step(ctx context.Context, b *ledger.Batch) (ledger.Result, *flight, doing, error) {
+	e, err := db.enterSoon(ctx)
 	if err != nil {
-		return ledger.Result{}, nil, err
+		return ledger.Result{}, nil, wroteNothing, err
 	}
 	defer db.mu.RUnlock()
 	if err := db.writable(e); err != nil {
-		return ledger.Result{}, nil, err
+		return ledger.Result{}, nil, wroteNothing, err
 	}
 	s := e.spaces.acquire(b.Space)
 	defer e.spaces.release(s)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := e.load(s); err != nil {
-		return ledger.Result{}, nil, err
+		return ledger.Result{}, nil, wroteNothing, err
 	}
 	st := step{engine: e, space: s, batch: b, at: db.clock.now()}
 	if b.ID != "" {
 		if r, known, err := st.remembered(); known || err != nil {
-			return r, s.pending, err
+			return r, s.pending, knewAnswer, err
 		}
 	}
 	if err := st.check(); err != nil {
-		return ledger.Result{}, s.pending, err
+		return ledger.Result{}, s.pending, wroteNothing, err
 	}
 	r := ledger.Result{Seq: s.meta.last, At: timeOf(st.at)}
 	if b.Log != nil {
 		r.Seq++
 	}
 	if b.ID == "" && b.Log == nil && len(b.Deletes)+len(b.Sets)+len(b.Adds) == 0 {
-		return r, s.pending, nil
+		return r, s.pending, wroteNothing, nil
 	}
 	f, err := st.write(r)
-	return r, f, err
+	return r, f, wrote, err
 }
 
 // step is one batch at its atomic step, under its space's lock.
@@ -279,7 +283,7 @@ func (e *engine) launchBare(s *space, pb *pebble.Batch, m meta, logged bool) (*f
 	if err := e.pdb.ApplyNoSyncWait(pb, pebble.Sync); err != nil {
 		return nil, fmt.Errorf("%w: apply batch: %w", ledger.ErrUnavailable, err)
 	}
-	f := &flight{batch: pb, space: s, logged: logged, done: make(chan struct{})}
+	f := &flight{batch: pb, engine: e, space: s, logged: logged, before: s.meta, meta: m, done: make(chan struct{})}
 	s.meta, s.pending = m, f
 	e.spaces.hold(s)
 	e.flights <- f

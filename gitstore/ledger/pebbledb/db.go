@@ -76,9 +76,6 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 func (db *DB) start() error {
-	if err := db.beginLoad(); err != nil {
-		return noSpace(err)
-	}
 	if err := db.disk.makeRoom(); err != nil {
 		return noSpace(err)
 	}

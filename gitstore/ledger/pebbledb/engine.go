@@ -31,6 +31,9 @@ type engine struct {
 
 	viewsMu sync.Mutex // guards views
 	views   map[*view]struct{}
+
+	lostMu sync.Mutex // guards lost
+	lost   []*flight  // those whose sync failed, in order
 }
 
 // maxFlights is more than Pebble lets be unsynced at once, so that sending to
@@ -39,11 +42,14 @@ const maxFlights = 8 << 10
 
 // flight is a batch between its application and the end of its sync.
 type flight struct {
-	batch  *pebble.Batch
-	space  *space
-	logged bool
-	done   chan struct{} // closed when err is final
-	err    error         // nil: the batch is durable
+	batch        *pebble.Batch
+	engine       *engine
+	space        *space
+	logged       bool
+	before, meta meta          // of the space, without and with the batch
+	done         chan struct{} // closed when err is final
+	err          error         // nil: the batch is durable
+	fate         fate          // once another opening serves; guarded by DB.mu
 }
 
 // landed reports without waiting whether f is durable, or that it never will be.
@@ -137,6 +143,7 @@ func (e *engine) sync() {
 		if err != nil {
 			// The space stays in the table for good: it is how Read knows.
 			f.err = fmt.Errorf("%w: batch not synced: %w", ledger.ErrUnavailable, err)
+			e.lose(f)
 			close(f.done)
 			continue
 		}

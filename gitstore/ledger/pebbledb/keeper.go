@@ -61,10 +61,11 @@ func (db *DB) reopen() {
 	}
 	db.mu.Lock()
 	old := db.engine
-	db.engine = nil
+	db.serve(nil)
 	db.mu.Unlock()
 	if old != nil {
 		db.abandon(old)
+		db.lost = append(db.lost, old.losses()...)
 	}
 	e, err := db.openOrStop()
 	if err != nil {
@@ -80,7 +81,9 @@ func (db *DB) reopen() {
 		}
 		return
 	}
-	db.engine = e
+	e.judge(db.lost)
+	db.lost = nil
+	db.serve(e)
 	db.mu.Unlock()
 	db.reopens.Add(1)
 	db.opt.Logger.Info("ledger: opened anew", "dir", db.dir)

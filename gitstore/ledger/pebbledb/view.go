@@ -12,14 +12,19 @@ import (
 
 // Read implements ledger.Ledger.
 func (db *DB) Read(ctx context.Context, s ledger.Space) (ledger.View, error) {
-	v, f, err := db.view(ctx, s)
-	if err != nil {
-		return nil, err
+	for {
+		v, f, err := db.view(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		again, err := db.landSoon(ctx, f)
+		if err == nil && !again {
+			return v, nil
+		}
+		if err = errors.Join(err, v.Close()); err != nil {
+			return nil, err
+		}
 	}
-	if err := f.wait(ctx); err != nil {
-		return nil, errors.Join(err, v.Close())
-	}
-	return v, nil
 }
 
 // Peek implements ledger.Ledger.
@@ -33,14 +38,19 @@ func (db *DB) Peek(ctx context.Context, s ledger.Space) (ledger.View, error) {
 
 // ReadKeys implements ledger.Ledger.
 func (db *DB) ReadKeys(ctx context.Context, s ledger.Space, keys ...string) ([][]byte, error) {
-	values, f, err := db.values(ctx, s, keys)
-	if err != nil {
-		return nil, err
+	for {
+		values, f, err := db.values(ctx, s, keys)
+		if err != nil {
+			return nil, err
+		}
+		again, err := db.landSoon(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if !again {
+			return values, nil
+		}
 	}
-	if err := f.wait(ctx); err != nil {
-		return nil, err
-	}
-	return values, nil
 }
 
 // PeekKeys implements ledger.Ledger.
@@ -59,7 +69,7 @@ func (db *DB) values(ctx context.Context, name ledger.Space, keys []string) ([][
 	if err := name.Validate(); err != nil {
 		return nil, nil, err
 	}
-	e, err := db.enter()
+	e, err := db.enterSoon(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,7 +96,7 @@ func (db *DB) view(ctx context.Context, name ledger.Space) (*view, *flight, erro
 	if err := name.Validate(); err != nil {
 		return nil, nil, err
 	}
-	e, err := db.enter()
+	e, err := db.enterSoon(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
