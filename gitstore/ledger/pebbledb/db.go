@@ -76,6 +76,9 @@ func Open(dir string, o Options) (*DB, error) {
 }
 
 func (db *DB) start() error {
+	if err := db.beginLoad(); err != nil {
+		return noSpace(err)
+	}
 	if err := db.disk.makeRoom(); err != nil {
 		return noSpace(err)
 	}

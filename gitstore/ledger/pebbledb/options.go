@@ -34,6 +34,9 @@ type Options struct {
 	// OnBatch is called once for each batch that Apply made durable, with the time
 	// Apply took and the number of keys written. It must not block.
 	OnBatch func(d time.Duration, keys int)
+	// Loading opens a new ledger to be loaded: its folder must be empty (else
+	// ledger.ErrNotEmpty), and until FinishLoad nobody else can open it.
+	Loading bool
 
 	// checkEvery is how often the disk's free space is looked at; 0 is 250 ms.
 	checkEvery time.Duration
