@@ -197,7 +197,7 @@ func (x *exchange) streamBoth() {
 // answer only with the handler, and its clients listen while they send: there it
 // would make both sides wait.
 func (x *exchange) drain(limit int64) {
-	if x.body == nil || x.body.ended || x.streams {
+	if x.body == nil || x.body.end != nil || x.streams {
 		return
 	}
 	_ = x.conn.Flush()

@@ -103,12 +103,11 @@ type idleBody struct {
 	left    time.Duration // of window, since the last progress
 	got     int           // bytes since then
 	streams bool          // HTTP/2: a deadline that passes ends the stream, read or not
-	ended   bool          // the body gave an error or io.EOF
+	end     error         // what the body ended with, io.EOF or an error; nil before
 	brought int64         // bytes so far
 	paid    int64         // of brought that pass knows of, or that are too few to count
 	pass    *pass         // of the request; nil until it is let in
 	held    []byte        // read ahead
-	holdErr error         // what reading ahead ended with
 }
 
 // smallBody is the size up to which a body is read ahead, before its request takes
@@ -122,8 +121,8 @@ const (
 // hold reads n bytes ahead.
 func (b *idleBody) hold(n int64) {
 	held := make([]byte, n)
-	got, err := io.ReadFull(readerFunc(b.read), held)
-	b.held, b.holdErr = held[:got], err
+	got, _ := io.ReadFull(readerFunc(b.read), held) // an error is kept as the body's end
+	b.held = held[:got]
 }
 
 type readerFunc func([]byte) (int, error)
@@ -136,10 +135,7 @@ func (b *idleBody) Read(p []byte) (int, error) {
 		b.held = b.held[n:]
 		return n, nil
 	}
-	if b.holdErr != nil {
-		return 0, b.holdErr
-	}
-	if b.ended || b.pass == nil {
+	if b.end != nil || b.pass == nil {
 		return b.read(p)
 	}
 	b.pass.rest()
@@ -156,6 +152,9 @@ func (b *idleBody) Read(p []byte) (int, error) {
 }
 
 func (b *idleBody) read(p []byte) (int, error) {
+	if b.end != nil {
+		return 0, b.end
+	}
 	begun := time.Now()
 	_ = b.conn.SetReadDeadline(begun.Add(b.left)) // a writer without deadlines (in tests) has no timeouts
 	n, err := b.ReadCloser.Read(p)
@@ -166,10 +165,10 @@ func (b *idleBody) read(p []byte) (int, error) {
 	}
 	// After the body the server listens for the client going away; a deadline left
 	// behind would end this request's context while it is still at work.
-	if b.streams || err != nil && !b.ended {
+	if b.streams || err != nil {
 		_ = b.conn.SetReadDeadline(time.Time{})
 	}
-	b.ended = b.ended || err != nil
+	b.end = err
 	return n, err
 }
 

@@ -52,6 +52,44 @@ func TestBusyHandlerIsNotIdle(t *testing.T) {
 	}
 }
 
+// A handler that works on after the whole body was read, and that looks for more of
+// it, is not taken for one whose client sends nothing.
+func TestBodyReadToItsEndIsNotIdle(t *testing.T) {
+	const window = 50 * time.Millisecond
+	s := New(Config{Logger: slog.New(slog.DiscardHandler), Limits: Limits{IdleTimeout: window}})
+	for _, held := range []bool{false, true} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x, r := s.newExchange(w, r)
+			defer s.end(x, r)
+			s.Metrics.begin()
+			x.streamBoth()
+			if held {
+				x.body.hold(r.ContentLength)
+			}
+			for range 3 {
+				if rest, err := io.ReadAll(r.Body); err != nil || len(rest) > 1000 {
+					t.Errorf("held %v: body = %d bytes, %v", held, len(rest), err)
+				}
+			}
+			select {
+			case <-r.Context().Done():
+				t.Errorf("held %v: the request's context ended while it was at work: %v", held, r.Context().Err())
+			case <-time.After(4 * window):
+			}
+			_, _ = io.WriteString(x, "done")
+		}))
+		resp, err := http.Post(srv.URL, "text/plain", strings.NewReader(strings.Repeat("x", 1000)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "done" {
+			t.Errorf("held %v: answer = %q, %v", held, body, err)
+		}
+		resp.Body.Close()
+		srv.Close()
+	}
+}
+
 func TestCappedReader(t *testing.T) {
 	for n, want := range map[int]int{0: 0, 9: 0, 10: 0, 11: 413, 100: 413} {
 		got, err := io.ReadAll(capReader(strings.NewReader(strings.Repeat("x", n)), 10, "thing"))
