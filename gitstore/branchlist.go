@@ -190,25 +190,32 @@ type branchesNamed struct {
 
 // next reads a step further; done when no name is left.
 func (b *branchesNamed) next(ctx context.Context) (done bool, err error) {
-	if len(b.names) == 0 {
-		return true, nil
+	for read := 0; read < ledger.BulkKeys && len(b.names) > 0; {
+		items, left, err := nextItems(ctx, b.v, refKeys, b.names, ledger.BulkKeys)
+		if err != nil {
+			return false, err
+		}
+		if err := b.take(items); err != nil {
+			return false, err
+		}
+		b.names, read = left, read+len(items)
 	}
-	items, left, err := nextItems(ctx, b.v, refKeys, b.names, ledger.BulkKeys)
-	if err != nil {
-		return false, err
-	}
+	slices.SortFunc(b.found, func(x, y placedBranch) int { return cmp.Compare(x.place, y.place) })
+	b.found = b.found[:min(len(b.found), b.limit+1)]
+	return len(b.names) == 0, nil
+}
+
+// take keeps the branches behind the one that the page begins after.
+func (b *branchesNamed) take(items []ledger.Item) error {
 	for _, it := range items {
 		ref, err := decodeRef(refpolicy.RefName(it.Key[len(refKeys):]), it.Value)
 		if err != nil {
-			return false, err
+			return err
 		}
 		key, _ := createdKey(ref.Name, ref.CreatedAt)
 		if place := strings.TrimPrefix(key, b.prefix); place > b.after {
 			b.found = append(b.found, placedBranch{place, ref})
 		}
 	}
-	slices.SortFunc(b.found, func(x, y placedBranch) int { return cmp.Compare(x.place, y.place) })
-	b.found = b.found[:min(len(b.found), b.limit+1)]
-	b.names = left
-	return len(left) == 0, nil
+	return nil
 }
