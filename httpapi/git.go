@@ -197,6 +197,7 @@ func (s *Server) rpc(x *exchange, r *http.Request, repo *gitstore.Repo, who *tok
 		q.Advice = s.advice(who)
 		err = repo.ReceivePack(r.Context(), callerOf(who), q)
 	} else {
+		q.Freed = x.pass.ease
 		err = repo.UploadPack(r.Context(), callerOf(who), q)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ type pass struct {
 	f     *fairness
 	token *tokenParty
 	kind  supply          // places or gitPlaces; the latter work without turns
+	eased bool            // of gitPlaces, and has one of places by now; guarded by f.mu
 	done  <-chan struct{} // of the request's context
 
 	// Guarded by f.mu.
@@ -110,6 +111,21 @@ func (p *pass) work() {
 	}
 }
 
+// ease is for a request that needs no git process after all, or none any more: it
+// takes an ordinary place instead, if there is one.
+func (p *pass) ease() {
+	if p == nil || p.kind != gitPlaces {
+		return
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	if p.eased || p.gone || !p.token.take(places, 1) {
+		return
+	}
+	p.eased = true
+	p.token.release(gitPlaces, 1)
+}
+
 // leave gives everything back.
 func (p *pass) leave() {
 	if p == nil {
@@ -124,6 +140,10 @@ func (p *pass) leave() {
 		p.token.release(bodyBytes, p.uploaded)
 		p.uploaded = 0
 	}
-	p.token.release(p.kind, 1)
+	if p.eased {
+		p.token.release(places, 1)
+	} else {
+		p.token.release(p.kind, 1)
+	}
 	f.unseat(p.token, time.Since(f.begun))
 }

@@ -57,6 +57,11 @@ type Limits struct {
 	BlobCacheBytes int64 `toml:"blob_cache_bytes"` // large blobs kept inflated on disk; 2 GiB
 	OpenRepos      int   `toml:"open_repos"`       // repos kept open; 1,000
 
+	FetchCacheBytes  int64    `toml:"fetch_cache_bytes"`  // answers to fetches kept on disk, for others that ask the same; 8 GiB
+	FetchAnswerBytes int64    `toml:"fetch_answer_bytes"` // the largest of them; 4 GiB
+	FetchCacheFor    Duration `toml:"fetch_cache_for"`    // how long after it was last asked for; 10 min
+	FetchSpareBytes  int64    `toml:"fetch_spare_bytes"`  // free space on the disk that they leave to others; 1 GiB
+
 	UpkeepEvery    Duration `toml:"upkeep_every"`    // how often repos are looked after; 1 min
 	PackGrace      Duration `toml:"pack_grace"`      // how long a replaced pack stays for those who read in it; 6 h
 	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound; 1,000
@@ -95,6 +100,9 @@ func defaultLimits() Limits {
 
 		HotPackBytes: 1 * mib, HotPackObjects: 5_000, SettleObjects: 8_000, SettleBytes: 16 * mib,
 		CacheBytes: 64 * mib, BlobCacheBytes: 2 * gib, OpenRepos: 1_000,
+
+		FetchCacheBytes: 8 * gib, FetchAnswerBytes: 4 * gib,
+		FetchCacheFor: Duration{10 * time.Minute}, FetchSpareBytes: gib,
 
 		UpkeepEvery: Duration{time.Minute}, PackGrace: Duration{6 * time.Hour},
 		PruneDeletions: 1_000, PruneEvery: Duration{24 * time.Hour}, MergePacks: 5, MergeBytes: gib,
@@ -141,6 +149,9 @@ func (l Limits) check() error {
 		{"settle_bytes", l.SettleBytes, 1, most},
 		{"cache_bytes", l.CacheBytes, mib, most},
 		{"blob_cache_bytes", l.BlobCacheBytes, mib, most},
+		{"fetch_cache_bytes", l.FetchCacheBytes, mib, most},
+		{"fetch_answer_bytes", l.FetchAnswerBytes, mib, most},
+		{"fetch_spare_bytes", l.FetchSpareBytes, 1, most},
 		{"open_repos", int64(l.OpenRepos), 1, 1_000_000},
 		{"prune_deletions", int64(l.PruneDeletions), 1, 1_000_000_000},
 		{"merge_packs", int64(l.MergePacks), 2, 10_000},
@@ -162,6 +173,7 @@ func (l Limits) checkTimes() error {
 		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
 		"upkeep_every": l.UpkeepEvery, "pack_grace": l.PackGrace, "prune_every": l.PruneEvery,
 		"limit_wait": l.LimitWait, "git_wait": l.GitWait, "git_timeout": l.GitTimeout,
+		"fetch_cache_for": l.FetchCacheFor,
 	} {
 		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {
 			return fmt.Errorf("%s: %v is not within 100ms and 24h", key, d)

@@ -83,6 +83,7 @@ func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics
 	if n.store, err = gitstore.Open(ctx, so); err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}
+	showFetches(metrics, n.store)
 	return nil
 }
 

@@ -46,6 +46,8 @@ func (l Limits) ofStore() gitstore.Limits {
 		FileBytes: l.FileBytes, CommitBytes: l.CommitBytes, CommitFiles: l.CommitFiles,
 		SettleObjects: l.SettleObjects, SettleBytes: l.SettleBytes,
 		CacheBytes: l.CacheBytes, BlobCacheBytes: l.BlobCacheBytes,
+		FetchCacheBytes: l.FetchCacheBytes, FetchAnswerBytes: l.FetchAnswerBytes,
+		FetchCacheFor: l.FetchCacheFor.Duration, FetchSpareBytes: l.FetchSpareBytes,
 		ProofTimeout: l.ProofTimeout.Duration, OpenRepos: l.OpenRepos, RefsPerPush: l.RefsPerPush,
 		UpkeepEvery: l.UpkeepEvery.Duration, PackGrace: l.PackGrace.Duration,
 		PruneDeletions: l.PruneDeletions, PruneEvery: l.PruneEvery.Duration, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
