@@ -25,12 +25,18 @@ func branchBodyOf(ref gitstore.Ref, cursor string) branchBody {
 
 func (s *Server) listBranches(q *request) error {
 	v := q.query()
-	ephemeral, cursor := v.flag("ephemeral"), v.text("cursor")
+	ephemeral, cursor, prefix := v.flag("ephemeral"), v.text("cursor"), v.text("prefix")
 	limit := v.limit(pageDefault, pageMost)
 	if v.err != nil {
 		return v.err
 	}
-	page, err := q.repo.Branches(q.ctx(), q.caller(), ephemeral, cursor, limit)
+	var page gitstore.BranchPage
+	var err error
+	if prefix == "" {
+		page, err = q.repo.Branches(q.ctx(), q.caller(), ephemeral, cursor, limit)
+	} else {
+		page, err = q.repo.BranchesBelow(q.ctx(), q.caller(), ephemeral, prefix, cursor, limit)
+	}
 	if err != nil {
 		return err
 	}

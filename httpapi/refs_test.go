@@ -157,3 +157,27 @@ func TestBranchPaging(t *testing.T) {
 		t.Errorf("branches by pages = %v, want the order of creation", names)
 	}
 }
+
+func TestBranchesBelowAPrefix(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	r.commit(nil, file{path: "a", data: "1"})
+	for _, name := range []string{"s/2", "s/10", "s/1", "t"} {
+		r.want(200, ask{method: "POST", path: r.path("/branches/create"), token: r.write, body: meta{"target_branch": name, "target_is_ephemeral": true, "base_ref": "main"}})
+	}
+	for prefix, want := range map[string]string{"s/": "[s/1 s/10 s/2]", "s/1": "[s/1 s/10]", "x": "[]", "t": "[t]"} {
+		var names []string
+		for cursor, more := "", true; more; {
+			v := r.want(200, ask{path: r.path("/branches", "ephemeral", "true", "prefix", prefix, "limit", "2", "cursor", cursor), token: r.read}).json(t)
+			for _, b := range v["branches"].([]any) {
+				names = append(names, at(b, "name").(string))
+			}
+			more = v["has_more"].(bool)
+			cursor, _ = v["next_cursor"].(string)
+		}
+		if fmt.Sprint(names) != want {
+			t.Errorf("branches below %q by pages = %v, want %v", prefix, names, want)
+		}
+	}
+	r.want(400, ask{path: r.path("/branches", "prefix", "s/", "cursor", "YjE6eA"), token: r.read}) // of the other order
+}
