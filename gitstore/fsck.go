@@ -56,7 +56,7 @@ func (s *Store) Fsck(ctx context.Context, r *Repo) ([]Finding, error) {
 	r.upkeep.Lock()
 	defer r.upkeep.Unlock()
 	f := &fsck{r: r}
-	for _, look := range []func(context.Context) error{f.packs, f.unknownPacks, f.hot, f.history, f.indexes} {
+	for _, look := range []func(context.Context) error{f.packs, f.unknownPacks, f.hot, f.history, f.indexes, f.index} {
 		if err := look(ctx); err != nil {
 			return f.findings, r.orGone(fmt.Errorf("fsck: %w", err))
 		}

@@ -34,6 +34,13 @@ func (g *gitRuns) begin(repo string) (end func()) {
 	}
 }
 
+// any reports whether a process reads in any repo.
+func (g *gitRuns) any() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.runs) > 0
+}
+
 // longest is for how long the oldest process in a repo has been running; 0 if there is none.
 func (g *gitRuns) longest(repo string) (d time.Duration) {
 	g.mu.Lock()

@@ -38,10 +38,14 @@ func (r *Repo) gitObjects(ctx context.Context) (dir string, alternates []string,
 		ended()
 		return "", nil, nil, fmt.Errorf("show hot objects to git: %w", err)
 	}
-	if h.folder != "" {
-		alternates = []string{h.folder + "/objects"}
+	index, unused := r.useIndex(ctx)
+	if index != "" {
+		alternates = append(alternates, index)
 	}
-	return r.dir.ObjectsPath(), alternates, func() { ended(); r.hots.release(h) }, nil
+	if h.folder != "" {
+		alternates = append(alternates, h.folder+"/objects")
+	}
+	return r.dir.ObjectsPath(), alternates, func() { ended(); unused(); r.hots.release(h) }, nil
 }
 
 // runGit runs a sealed git process that sees all objects of the repo, hot ones
@@ -54,7 +58,9 @@ func (r *Repo) runGit(ctx context.Context, cmd gitcmd.Cmd) error {
 	defer release()
 	cmd.GitDir = r.dir.Root()
 	cmd.Alternates = append(cmd.Alternates[:len(cmd.Alternates):len(cmd.Alternates)], alternates...)
-	return r.store.git.Run(ctx, cmd)
+	err = r.store.git.Run(ctx, cmd)
+	r.doubtIndex(err)
+	return err
 }
 
 func (r *Repo) useHot(ctx context.Context) (*hotPack, error) {

@@ -37,6 +37,9 @@ func (r *Repo) tidy(ctx context.Context) error {
 	if _, err := r.dir.Sweep(0); err != nil {
 		return err
 	}
+	if err := r.tidyIndexes(ctx); err != nil {
+		return err
+	}
 	names, err := r.dir.Files()
 	if err != nil {
 		return err

@@ -21,6 +21,8 @@ const (
 	bornKeys      = "born/"     // born/<oid> -> name of the ref a commit came in by
 	hotKeys       = "o/"        // o/<oid, 20 bytes> -> hot object
 	packKeys      = "pack/"     // pack/<name> -> pack record
+	indexPointer  = "gc/index"  // name of the index in use
+	indexKeys     = "index/"    // index/<name> -> index record
 	pinKeys       = "pin/"      // pin/<id> -> pin record
 	pinnedKeys    = "pinned/"   // pinned/<oid>/<id>: which pins hold an oid
 	firstGen      = "1"
@@ -42,6 +44,8 @@ func pinKey(id string) string { return pinKeys + id }
 func pinnedPrefix(oid refpolicy.OID) string { return pinnedKeys + oid.String() + "/" }
 
 func pinnedKey(oid refpolicy.OID, id string) string { return pinnedPrefix(oid) + id }
+
+func indexKey(name string) string { return indexKeys + name }
 
 func packKey(name string) string { return packKeys + name }
 

@@ -29,6 +29,7 @@ type Limits struct {
 	PruneEvery     time.Duration // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int           // merge packs of a kind when so many have come together; 5
 	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB
+	IndexObjects   int           // write an index when so many packed objects have come since the last one; 1,000
 }
 
 // withDefaults fills the zero fields.
@@ -60,6 +61,7 @@ func (l Limits) withDefaults() Limits {
 	fillInt(&l.RefsPerPush, 10_000)
 	fillInt(&l.PruneDeletions, 1_000)
 	fillInt(&l.MergePacks, 5)
+	fillInt(&l.IndexObjects, 1_000)
 	fill(&l.MergeBytes, 1<<30)
 	if l.PruneEvery == 0 {
 		l.PruneEvery = 24 * time.Hour

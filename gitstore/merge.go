@@ -6,33 +6,59 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/headgate/headgate/refpolicy"
 )
 
 const (
 	// bigBlobs is the size, in bytes, from which a pack of blobs is left as it is: it
 	// would be copied for nothing.
 	bigBlobs = 32 << 20
+	// bigBlob is how many bytes a blob must take in a pack, deflated and without a
+	// delta, to be put into a pack of blobs when its pack is written anew.
+	bigBlob = 4 << 20
 	// mergeFactor is how much larger than all smaller ones together a pack must be to
 	// stay out of a merge.
 	mergeFactor = 2
 )
 
-// merge unites small packs of a kind, so that reading and git look into few: in the
-// end each is at least mergeFactor times as large as all smaller ones together, and
-// an object is copied no oftener than sizes double. least is how many packs must have
+// A mergeRule says which packs are united with each other.
+type mergeRule struct {
+	from []string // their kinds
+	to   string   // the kind of what is made of them
+	// all: every one of them, however large beside the others.
+	all bool
+	// alone: a single one is worth being written anew.
+	alone bool
+}
+
+// mergeRules are the steps of a merge. git does not try two objects as delta and base
+// that come undeltified out of one pack, since it takes them for tried; what was
+// settled has never been, so it is packed once with all deltas made new, and from then
+// on goes with what was pushed, whose deltas are kept.
+var mergeRules = []mergeRule{
+	{from: []string{kindSettled}, to: kindMerged, all: true, alone: true},
+	{from: []string{kindMerged, kindPushed}, to: kindMerged},
+	{from: []string{kindBlobs}, to: kindBlobs},
+}
+
+// merge unites small packs, so that reading and git look into few: in the end each is
+// at least mergeFactor times as large as all smaller ones of its kind together, and an
+// object is copied no oftener than sizes double. Large blobs are put into packs of
+// their own on the way, and not copied any more. least is how many packs must have
 // come together. What is dead in them stays: a merge decides about places alone, so
 // it needs no generation.
 func (r *Repo) merge(ctx context.Context, least int) (merged int, err error) {
-	_, list, err := r.livePacks(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, kind := range kindsOf(list) {
-		group := mergeable(list, kind, r.store.limits.MergeBytes)
-		if len(group) < max(least, 2) {
+	for _, rule := range mergeRules {
+		_, list, err := r.livePacks(ctx)
+		if err != nil {
+			return merged, err
+		}
+		group := mergeable(list, rule, r.store.limits.MergeBytes)
+		if len(group) == 0 || len(group) < least || len(group) == 1 && !rule.alone {
 			continue
 		}
-		if err := r.mergeGroup(ctx, kind, group); err != nil {
+		if err := r.mergeGroup(ctx, rule, group); err != nil {
 			if r.anyReplaced(ctx, group) {
 				return merged, errOvertaken
 			}
@@ -43,13 +69,16 @@ func (r *Repo) merge(ctx context.Context, least int) (merged int, err error) {
 	return merged, nil
 }
 
-// mergeable are the smallest packs of a kind, as many as have to be united.
-func mergeable(list []livePack, kind string, most int64) []livePack {
+// mergeable are the smallest packs of a rule's kinds, as many as have to be united.
+func mergeable(list []livePack, rule mergeRule, most int64) []livePack {
 	var group []livePack
 	for _, p := range list {
-		if p.rec.Kind == kind && p.rec.Size <= most && (kind != kindBlobs || p.rec.Size < bigBlobs) {
+		if slices.Contains(rule.from, p.rec.Kind) && p.rec.Size <= most && (p.rec.Kind != kindBlobs || p.rec.Size < bigBlobs) {
 			group = append(group, p)
 		}
+	}
+	if rule.all {
+		return group
 	}
 	slices.SortFunc(group, func(a, b livePack) int { return cmp.Compare(a.rec.Size, b.rec.Size) })
 	n, sum := 0, int64(0)
@@ -74,22 +103,71 @@ func (r *Repo) anyReplaced(ctx context.Context, group []livePack) bool {
 	})
 }
 
-func (r *Repo) mergeGroup(ctx context.Context, kind string, group []livePack) error {
-	made, ok, err := r.gitPack(ctx, kind, true, func(w io.Writer) error {
-		for _, p := range group {
-			if _, err := io.WriteString(w, p.name+".pack\n"); err != nil {
-				return err
-			}
+func (r *Repo) mergeGroup(ctx context.Context, rule mergeRule, group []livePack) (err error) {
+	s := &swap{old: group}
+	defer func() {
+		if err != nil {
+			s.drop(ctx, r, err)
 		}
+	}()
+	job := packJob{kind: rule.to, deltas: keepDeltas}
+	if rule.all {
+		job.deltas = newDeltas
+	}
+	for _, p := range group {
+		job.packs = append(job.packs, p.name)
+	}
+	if rule.to != kindBlobs {
+		if err := r.parkLarge(ctx, s, &job); err != nil {
+			return err
+		}
+	}
+	made, ok, err := r.gitPack(ctx, job)
+	if err != nil {
+		return err
+	}
+	if ok {
+		s.new = append(s.new, made)
+	}
+	return s.apply(ctx, r)
+}
+
+// parkLarge writes the large blobs of a job's packs into a pack of their own, and has
+// the job leave them out.
+func (r *Repo) parkLarge(ctx context.Context, s *swap, job *packJob) error {
+	var large []refpolicy.OID
+	for _, name := range job.packs {
+		ids, err := r.largeBlobs(name)
+		if err != nil {
+			return err
+		}
+		large = append(large, ids...)
+	}
+	if len(large) == 0 {
 		return nil
-	})
+	}
+	made, ok, err := r.gitPack(ctx, packJob{kind: kindBlobs, feed: func(w io.Writer) error { return writeIDs(w, large) }})
 	if err != nil || !ok {
 		return err
 	}
-	s := &swap{new: []newPack{made}, old: group}
-	if err := s.apply(ctx, r); err != nil {
-		s.drop(ctx, r, err)
-		return err
+	s.new, job.without = append(s.new, made), made.Name
+	return nil
+}
+
+func (r *Repo) largeBlobs(name string) ([]refpolicy.OID, error) {
+	p, err := r.dir.Pack(name)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Release()
+	return p.LargeBlobs(bigBlob)
+}
+
+func writeIDs(w io.Writer, ids []refpolicy.OID) error {
+	for _, oid := range ids {
+		if _, err := io.WriteString(w, oid.String()+"\n"); err != nil {
+			return err
+		}
 	}
 	return nil
 }

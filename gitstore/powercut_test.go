@@ -268,6 +268,30 @@ var syncPoints = []struct {
 		c.step(func() error { _, err := r.removeCondemned(t.Context(), 0); return err }, nil)
 		c.commit(r, testCommit{target: mainRef, files: map[string]string{"after": "pruning\n"}})
 	}},
+	{"index", func(t *testing.T, c *cutStore, r *Repo) {
+		index := func() error {
+			written, err := r.writeIndex(t.Context(), true)
+			if err == nil && !written {
+				err = errors.New("no index was written")
+			}
+			return err
+		}
+		if err := r.Settle(t.Context()); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
+		c.step(index, nil)
+		mustCommitUncut(c, r, testCommit{target: mainRef, files: map[string]string{"a": "not indexed\n"}})
+		if err := r.Settle(t.Context()); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
+		c.step(index, nil)
+		c.step(func() error { return mergeAll(t.Context(), r, 2) }, nil)
+		c.step(func() error { _, err := r.removeCondemned(t.Context(), 0); return err }, nil)
+		c.step(func() error { return r.removeIndexes(t.Context(), 0) }, nil)
+		c.step(index, nil)
+		c.step(func() error { return r.removeIndexes(t.Context(), 0) }, nil)
+		c.commit(r, testCommit{target: mainRef, files: map[string]string{"after": "indexing\n"}})
+	}},
 	{"repos", func(t *testing.T, c *cutStore, r *Repo) {
 		create := func(name string) {
 			c.step(func() error {
@@ -496,8 +520,14 @@ func works(s *Store) error {
 		if name != "site" {
 			continue // its packs are one
 		}
+		if err := fetchable(ctx, r, res.Commit); err != nil {
+			return fmt.Errorf("fetch from %s after the cut: %w", name, err)
+		}
 		if err := upkeepHard(ctx, r); err != nil {
 			return fmt.Errorf("upkeep of %s after the cut: %w", name, err)
+		}
+		if folders, err := r.dir.Indexes(); err != nil || len(folders) != 1 {
+			return fmt.Errorf("repo %s has index folders %v, %w; want one", name, folders, err)
 		}
 		if err := checkWhole(ctx, r); err != nil {
 			return fmt.Errorf("repo %s after upkeep: %w", name, err)

@@ -314,7 +314,7 @@ func (p *pruning) replacePacks(ctx context.Context) (err error) {
 		}
 	}()
 	for _, kind := range kindsOf(s.old) {
-		made, ok, err := p.r.gitPack(ctx, kind, false, func(w io.Writer) error { return p.survivors(w, kind, rewrite) })
+		made, ok, err := p.r.gitPack(ctx, packJob{kind: kind, feed: func(w io.Writer) error { return p.survivors(w, kind, rewrite) }})
 		if err != nil {
 			return err
 		}

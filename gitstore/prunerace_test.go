@@ -21,6 +21,12 @@ func upkeepHard(ctx context.Context, r *Repo) error {
 	if _, err := r.merge(ctx, 2); err != nil && !replaced(err) {
 		return fmt.Errorf("merge: %w", err)
 	}
+	if _, err := r.writeIndex(ctx, true); err != nil && !replaced(err) {
+		return fmt.Errorf("index: %w", err)
+	}
+	if err := r.removeIndexes(ctx, 0); err != nil {
+		return err
+	}
 	_, err := r.removeCondemned(ctx, 0)
 	return err
 }

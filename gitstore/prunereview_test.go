@@ -59,7 +59,7 @@ func TestDeadCommitWithoutItsParent(t *testing.T) {
 			}
 			_, list, err := r.livePacks(t.Context())
 			if err == nil {
-				err = r.mergeGroup(t.Context(), kindSettled, list)
+				err = r.mergeGroup(t.Context(), mergeRules[0], list)
 			}
 			if err != nil || len(list) < 2 || len(r.packNames()) != 1 {
 				t.Errorf("merge of %d packs = %v, left %v; want one", len(list), err, r.packNames())

@@ -81,7 +81,7 @@ func decodeRepoRecord(b []byte) (repoRecord, error) {
 type packRecord struct {
 	Size    int64  `json:"size"`
 	Objects int    `json:"objects"`
-	Kind    string `json:"kind"` // settled, pushed, blobs
+	Kind    string `json:"kind"` // settled, pushed, merged, blobs
 	State   string `json:"state"`
 	// At is when it was condemned or found dead; the clock is the ledger's.
 	At time.Time `json:"at,omitzero"`

@@ -15,11 +15,13 @@ import (
 	"github.com/headgate/headgate/refpolicy"
 )
 
-// The kinds of packs. Packs are merged and rewritten within their kind alone.
+// The kinds of packs. They say what was done for the packs' deltas, and so which of
+// them are merged with each other.
 const (
-	kindSettled = "settled" // small objects that were hot
+	kindSettled = "settled" // small objects that were hot, whole
 	kindPushed  = "pushed"  // a large push, with the deltas git made for it
-	kindBlobs   = "blobs"   // the files of a large commit: never searched for deltas
+	kindMerged  = "merged"  // what upkeep made of them, with deltas
+	kindBlobs   = "blobs"   // large blobs and the files of a large commit: never searched for deltas
 )
 
 // A newPack is a pack whose files are durable and which nobody knows yet.
@@ -28,12 +30,58 @@ type newPack struct {
 	kind string
 }
 
-// gitPack lets git write a pack of what feed names, a line each: oids, or names of
-// packs with stdinPacks. Objects are copied as they stand in the packs where that can
-// be done. ok is false if there was nothing to write. Until it is registered nobody
-// knows the pack; its folder is removed here whatever happens, and after a crash by
-// whoever opens the repo next.
-func (r *Repo) gitPack(ctx context.Context, kind string, stdinPacks bool, feed func(w io.Writer) error) (p newPack, ok bool, err error) {
+// deltas says what becomes of deltas in a new pack.
+type deltas int
+
+const (
+	keepDeltas deltas = iota // taken over, and looked for between what has none
+	newDeltas                // all looked for anew
+)
+
+// A packJob is one pack for git to write: of the objects feed names, a line each, or
+// of all in packs.
+type packJob struct {
+	kind    string
+	feed    func(w io.Writer) error
+	packs   []string // names
+	without string   // a pack, registered or not, whose objects are left out; with packs alone
+	deltas  deltas
+}
+
+func (j packJob) args() []string {
+	args := []string{"pack-objects", "-q", "--non-empty", "--delta-base-offset"}
+	if j.packs != nil {
+		args = append(args, "--stdin-packs")
+	}
+	if j.deltas == newDeltas {
+		args = append(args, "--no-reuse-delta")
+	}
+	if j.kind == kindBlobs {
+		args = append(args, "--window=0")
+	}
+	return args
+}
+
+func (j packJob) write(w io.Writer) error {
+	if j.packs == nil {
+		return j.feed(w)
+	}
+	var lines strings.Builder
+	for _, name := range j.packs {
+		lines.WriteString(name + ".pack\n")
+	}
+	if j.without != "" {
+		lines.WriteString("^" + j.without + ".pack\n")
+	}
+	_, err := io.WriteString(w, lines.String())
+	return err
+}
+
+// gitPack lets git do a job. Objects are copied as they stand in the packs where that
+// can be done. ok is false if there was nothing to write. Until it is registered
+// nobody knows the pack; its folder is removed here whatever happens, and after a
+// crash by whoever opens the repo next.
+func (r *Repo) gitPack(ctx context.Context, job packJob) (p newPack, ok bool, err error) {
 	if err := r.allLinked(ctx); err != nil {
 		return p, false, err
 	}
@@ -46,37 +94,47 @@ func (r *Repo) gitPack(ctx context.Context, kind string, stdinPacks bool, feed f
 			r.store.log.Warn("remove pack folder", "repo", r.id, "err", rerr)
 		}
 	}()
-	args := []string{"pack-objects", "-q", "--non-empty", "--delta-base-offset"}
-	if stdinPacks {
-		args = append(args, "--stdin-packs")
+	if job.without != "" {
+		if err := r.dir.LinkInto(folder, job.without); err != nil {
+			return p, false, err
+		}
 	}
-	if kind == kindBlobs {
-		args = append(args, "--window=0")
+	sum, err := r.runPackObjects(ctx, job, folder)
+	if err != nil || sum == "" {
+		return p, false, err
 	}
+	base := filepath.Join(folder, "pack", packBase+"-"+sum)
+	p.kind = job.kind
+	p.Info, err = r.dir.Adopt(ctx, base+".pack", base+".idx")
+	return p, err == nil, err
+}
+
+// packBase begins the names of what git writes into an incoming folder. It is not that
+// of registered packs: one of them may be linked into the folder.
+const packBase = "made"
+
+// runPackObjects gives the hash by which git names the pack, "" if there is none.
+func (r *Repo) runPackObjects(ctx context.Context, job packJob, folder string) (sum string, err error) {
 	var out bytes.Buffer
 	in, lines := io.Pipe()
 	fed := make(chan struct{})
-	go func() { defer close(fed); lines.CloseWithError(feed(lines)) }()
-	err = r.store.git.Run(ctx, gitcmd.Cmd{
-		Args: append(args, filepath.Join(folder, "pack", "pack")), GitDir: r.dir.Root(), ObjectDir: folder,
-		Alternates: []string{r.dir.ObjectsPath()}, Stdin: in, Stdout: &out, Timeout: transferTimeout, Low: true,
+	go func() { defer close(fed); lines.CloseWithError(job.write(lines)) }()
+	err = r.store.runLow(ctx, gitcmd.Cmd{
+		Args: append(job.args(), filepath.Join(folder, "pack", packBase)), GitDir: r.dir.Root(), ObjectDir: folder,
+		Alternates: []string{r.dir.ObjectsPath()}, Stdin: in, Stdout: &out, Timeout: transferTimeout,
 	})
-	in.Close() // ends feed if git has ended before it
+	in.Close() // ends the feeding if git has ended before it
 	<-fed
 	if err != nil {
-		return p, false, fmt.Errorf("write pack: %w", err)
+		return "", fmt.Errorf("write pack: %w", err)
 	}
-	sum := strings.TrimSpace(out.String())
-	if sum == "" {
-		return p, false, nil
+	if sum = strings.TrimSpace(out.String()); sum == "" {
+		return "", nil
 	}
 	if _, err := refpolicy.ParseOID(sum); err != nil {
-		return p, false, fmt.Errorf("write pack: git named no pack: %w", err)
+		return "", fmt.Errorf("write pack: git named no pack: %w", err)
 	}
-	base := filepath.Join(folder, "pack", "pack-"+sum)
-	p.kind = kind
-	p.Info, err = r.dir.Adopt(ctx, base+".pack", base+".idx")
-	return p, err == nil, err
+	return sum, nil
 }
 
 // A swap puts new packs in the place of old ones, in one batch.

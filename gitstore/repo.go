@@ -46,7 +46,12 @@ type Repo struct {
 
 	upkeep sync.Mutex   // held while packs are merged, pruned or removed
 	looked atomic.Int64 // unix seconds: when it was last asked how long ago the last prune was
-	waste  atomic.Int64 // refs deleted or rewound since the last prune, as far as this process knows
+	// indexSeen is the pack list as of which upkeep last asked whether an index is
+	// wanted; indexLater says that time alone will make it wanted.
+	indexSeen  atomic.Pointer[[]string]
+	indexLater atomic.Bool
+	deferred   atomic.Int32 // rounds of upkeep that were put off while requests ran
+	waste      atomic.Int64 // refs deleted or rewound since the last prune, as far as this process knows
 
 	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle
 	gone   atomic.Bool  // deleted by this process
@@ -113,6 +118,7 @@ func (s *Store) forget(r *Repo) {
 	}
 	s.mu.Unlock()
 	s.tidied.Delete(r.id)
+	s.indexes.forget(r.id)
 	r.hots.close()
 	r.dir.Close()
 }

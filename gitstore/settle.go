@@ -55,6 +55,7 @@ func (r *Repo) measureHeat(ctx context.Context) error {
 
 // warmed counts what a batch added and starts settling when that is enough.
 func (r *Repo) warmed(objects, size int) {
+	r.store.moves.Add(1)
 	n := r.heat.objects.Add(int64(objects))
 	b := r.heat.bytes.Add(int64(size))
 	l := r.store.limits

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -57,6 +58,9 @@ type Store struct {
 	scratch *scratch
 	fetches *fetchCache
 	gitRuns gitRuns
+	indexes indexes
+	low     chan struct{} // held by the one process of low priority that may run
+	moves   atomic.Int64  // batches of the door so far
 
 	life   context.Context // ends when Close gives up waiting
 	stop   context.CancelFunc
@@ -77,7 +81,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		dir: o.Dir, ledger: o.Ledger, git: o.Git, shared: o.Shared, guard: o.Guard, signatures: o.Signatures,
 		log: o.Logger, limits: o.Limits.withDefaults(), fs: o.FS, observe: o.Observe,
-		repos: map[string]*Repo{}, closed: make(chan struct{}),
+		repos: map[string]*Repo{}, closed: make(chan struct{}), low: make(chan struct{}, 1),
 	}
 	if s.log == nil {
 		s.log = slog.Default()

@@ -21,12 +21,13 @@ import (
 type GCReport struct {
 	Repo    RepoInfo
 	Prune   PruneReport
-	Merged  int // packs that were united with others
-	Removed int // packs whose files were removed
+	Merged  int  // packs that were united with others
+	Removed int  // packs whose files were removed
+	Indexed bool // the index over the packs was written anew
 }
 
-// GC looks after all repos that want picks (nil: all): it prunes, merges packs and
-// removes those that were replaced. With now also what is little, and the files of
+// GC looks after all repos that want picks (nil: all): it prunes, merges packs, writes
+// an index over them and removes those that were replaced. With now also what is little, and the files of
 // replaced packs at once: who is reading something that nothing leads to any more
 // may be told that it is not there. Without now only what is due is done. The
 // reports are of the repos done before an error.
@@ -95,7 +96,7 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 	defer release()
 	grace, least := r.store.limits.PackGrace, r.store.limits.MergePacks
 	if now {
-		grace, least = 0, 2
+		grace, least = 0, 1
 	}
 	if now || r.pruneDue() {
 		if report.Prune, err = r.prune(ctx, now); err != nil && !errors.Is(err, errOvertaken) {
@@ -105,13 +106,39 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 			return report, err
 		}
 	}
+	if now { // of what is hot nothing stays out
+		if err := r.settleAlone(ctx); err != nil {
+			return report, err
+		}
+	}
 	if report.Merged, err = r.merge(ctx, least); err != nil && !replaced(err) {
+		return report, err
+	}
+	if report.Indexed, err = r.index(ctx, now); err != nil && !replaced(err) {
+		return report, err
+	}
+	if err := r.removeIndexes(ctx, grace); err != nil {
 		return report, err
 	}
 	report.Removed, err = r.removeCondemned(ctx, grace)
 	report.Repo = r.Info()
 	r.store.observe("upkeep", time.Since(start))
 	return report, err
+}
+
+// index writes a new index if there is need, with all if there is any difference. The
+// one in use is looked at first, with all every byte of it.
+func (r *Repo) index(ctx context.Context, all bool) (written bool, err error) {
+	if all {
+		r.store.indexes.of(r.id).doubt.verify.Store(true)
+	}
+	_, release := r.useIndex(ctx)
+	release()
+	broken, err := r.settleDoubt(ctx)
+	if err != nil {
+		return false, err
+	}
+	return r.writeIndex(ctx, all || broken)
 }
 
 // replaced reports whether packs were replaced by another upkeep before this one's batch.
@@ -169,7 +196,7 @@ func (r *Repo) prunedLongAgo(ctx context.Context) (bool, error) {
 
 // due is what can be told without asking anybody: whether upkeep may have something to do.
 func (r *Repo) due() bool {
-	return r.pruneDue() || len(r.condemned()) > 0 || len(r.packNames()) >= r.store.limits.MergePacks
+	return r.pruneDue() || len(r.condemned()) > 0 || len(r.packNames()) >= r.store.limits.MergePacks || r.indexDue()
 }
 
 // leaseTime is how long a process may look after a repo before others believe that it is gone.
@@ -262,7 +289,7 @@ func (s *Store) keepUp(every time.Duration) {
 		}
 		for _, r := range s.openRepos() {
 			err := r.overdue(ctx)
-			if err == nil && r.due() {
+			if err == nil && r.due() && !s.putOff(ctx, r) {
 				_, err = r.gc(ctx, false)
 			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrRepoNotFound) {

@@ -36,10 +36,10 @@ func TestMergeable(t *testing.T) {
 			list = append(list, livePack{fmt.Sprint(i), packRecord{Size: size, Kind: tc.kind, State: packLive}, nil})
 		}
 		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-		if got := mergeable(list, tc.kind, 1024*mib); len(got) != tc.want {
+		if got := mergeable(list, mergeRule{from: []string{tc.kind}}, 1024*mib); len(got) != tc.want {
 			t.Errorf("%s: %d of %v are merged, want %d", tc.name, len(got), tc.sizes, tc.want)
 		}
-		if got := mergeable(list, "other", 1024*mib); len(got) != 0 {
+		if got := mergeable(list, mergeRule{from: []string{"other"}}, 1024*mib); len(got) != 0 {
 			t.Errorf("%s: %d packs of another kind are merged", tc.name, len(got))
 		}
 	}
@@ -55,7 +55,7 @@ func TestPropertyMergesKeepPacksFew(t *testing.T) {
 			size := rapid.Int64Range(1, 1000).Draw(rt, "size")
 			total += size
 			list = append(list, livePack{fmt.Sprint(total), packRecord{Size: size, Kind: kindSettled}, nil})
-			group := mergeable(list, kindSettled, 1<<40)
+			group := mergeable(list, mergeRule{from: []string{kindSettled}}, 1<<40)
 			if len(group) < 2 {
 				continue
 			}
@@ -105,7 +105,7 @@ func TestMergeKeepsKindsApart(t *testing.T) {
 	if n, err := r.merge(t.Context(), 2); err != nil || n != 6 {
 		t.Errorf("merge = %d, %v, want 6 packs united", n, err)
 	}
-	if got := fmt.Sprint(kinds()); got != "map[blobs:1 settled:1]" {
+	if got := fmt.Sprint(kinds()); got != "map[blobs:1 merged:1]" {
 		t.Errorf("packs after the merge: %s, want one of each kind", got)
 	}
 	if n, err := r.removeCondemned(t.Context(), 0); err != nil || n != 6 {

@@ -115,6 +115,14 @@ func (s *site) check(t *testing.T, what string) {
 	if err != nil || len(files) != len(s.repo.packNames()) || len(s.repo.condemned()) > 0 {
 		t.Errorf("%s: files %v, %v; registered %v, condemned %v", what, files, err, s.repo.packNames(), s.repo.condemned())
 	}
+	if path, release := s.repo.useIndex(t.Context()); path == "" {
+		t.Errorf("%s: no index is in use", what)
+	} else {
+		release()
+	}
+	if folders, err := s.repo.dir.Indexes(); err != nil || len(folders) != 1 {
+		t.Errorf("%s: index folders %v, %v; want one", what, folders, err)
+	}
 	if n := countKeys(t, s.repo, pinKeys); n != 1 {
 		t.Errorf("%s: %d pins on record, want 1", what, n)
 	}

@@ -17,7 +17,9 @@ var (
 	ErrNotFound = errors.New("object is not in the pack")
 	// ErrTooLarge is what every *TooLargeError is.
 	ErrTooLarge = errors.New("object is too large to be held in memory")
-	// ErrBadName: not pack-<40 hex digits>.
+	// ErrIndexBroken: a file of an index folder is not what it was written as, or is missing.
+	ErrIndexBroken = errors.New("index over packs is broken")
+	// ErrBadName: not pack-<40 hex digits>, or index-<40 hex digits> where that is wanted.
 	ErrBadName = errors.New("not the name of a pack")
 	// ErrClosed: the Dir is closed.
 	ErrClosed = errors.New("pack folder is closed")

@@ -37,6 +37,36 @@ func (p *Pack) ByOffset() []refpolicy.OID {
 	return ids
 }
 
+// LargeBlobs gives the blobs whose entry in the file takes at least so many bytes:
+// content that deflate has made little of, for which no delta was found.
+func (p *Pack) LargeBlobs(least int64) ([]refpolicy.OID, error) {
+	if p.size < least {
+		return nil, nil
+	}
+	var large []refpolicy.OID
+	ids := p.ByOffset()
+	for n, id := range ids {
+		end := p.size - packTrailLen
+		i, _ := p.idx.find(id)
+		off, _ := p.idx.offset(i) // checked when the idx was read
+		if n+1 < len(ids) {
+			next, _ := p.idx.find(ids[n+1])
+			end, _ = p.idx.offset(next)
+		}
+		if end-off < least {
+			continue
+		}
+		t, _, err := p.Header(id)
+		if err != nil {
+			return nil, err
+		}
+		if t == Blob {
+			large = append(large, id)
+		}
+	}
+	return large, nil
+}
+
 // Untouched reports whether all files of a pack are older than grace. It is for a
 // janitor that has found files nobody knows; a pack without files is untouched.
 func (d *Dir) Untouched(name string, grace time.Duration) (bool, error) {
