@@ -39,6 +39,9 @@ func (w *workshop) httpBackend(ctx context.Context, root string) (address string
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return "", err
 	}
+	if err := os.RemoveAll(socket); err != nil { // of an earlier group
+		return "", err
+	}
 	err = w.run(exec.Command("fcgiwrap", "-c", "8", "-s", "unix:"+socket))
 	if err == nil {
 		err = w.run(exec.Command("nginx", "-p", dir, "-c", config, "-e", filepath.Join(dir, "error.log")))

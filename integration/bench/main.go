@@ -42,6 +42,7 @@ type options struct {
 	span     time.Duration // how long one repetition works
 	fileSize int           // of a large file, in bytes
 	depth    int           // commits of the repository that is cloned and compared
+	branches int           // sessions' branches of the repository that has many
 	fixtures string        // where that repository is kept between runs
 }
 
@@ -53,6 +54,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.span, "for", 2*time.Second, "how long one repetition works")
 	flags.IntVar(&o.fileSize, "file-size", 50<<20, "bytes of a large file")
 	flags.IntVar(&o.depth, "commits", 1200, "commits of the repository that is cloned and compared (1200: about 150 MB)")
+	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
 	if err := flags.Parse(args); err != nil {
@@ -62,7 +64,7 @@ func parse(args []string) (options, error) {
 		o.only = strings.Split(*only, ",")
 	}
 	if *short {
-		o.reps, o.span, o.fileSize, o.depth = 1, 50*time.Millisecond, 2<<20, 40
+		o.reps, o.span, o.fileSize, o.depth, o.branches = 1, 50*time.Millisecond, 2<<20, 40, 1_500
 	}
 	return o, nil
 }
@@ -101,6 +103,8 @@ var groups = []group{
 	{"diff", diffRows},
 	{"fair", fairRows},
 	{"remote", remoteRows},
+	{"push", pushRows},
+	{"refs", refsRows},
 }
 
 // run measures what args ask for and writes the table to out, row by row.
