@@ -40,7 +40,7 @@ type FairLimits struct {
 	TokenGit, OrgGit, Git                int   // of those that may need a git process: fetches, large pushes, diffs; 64, 128, 256
 	TokenUpload, OrgUpload, Upload       int64 // bytes that bodies over 1 MiB have brought; 20 GiB, 40 GiB, 80 GiB
 
-	Turns     int           // requests that work at once rather than wait for their clients; 8 for each processor, at least 16
+	Turns     int           // requests that work at once rather than wait for their clients; 32 for each processor, at least 64
 	LimitWait time.Duration // 5 s
 }
 
@@ -79,7 +79,7 @@ func (l FairLimits) withDefaults() FairLimits {
 
 // DefaultTurns is FairLimits.Turns on this machine: enough that writes share their
 // syncs, few enough that one more request is soon done.
-func DefaultTurns() int { return max(16, 8*runtime.GOMAXPROCS(0)) }
+func DefaultTurns() int { return max(64, 32*runtime.GOMAXPROCS(0)) }
 
 func orDefault[T comparable](p *T, v T) {
 	var zero T

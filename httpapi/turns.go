@@ -66,7 +66,7 @@ func (f *fairness) reshare() {
 	for _, org := range f.demanding {
 		most := all
 		if limited {
-			most = min(all, max(1, all/8, 2*(f.wanted-org.wanted)))
+			most = min(all, max(2, all/32, 2*(f.wanted-org.wanted)))
 		}
 		f.limit(org, most)
 	}

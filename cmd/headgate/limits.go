@@ -42,7 +42,7 @@ type Limits struct {
 	OrgUploadBytes   int64 `toml:"org_upload_bytes"`   // of one org; 40 GiB
 	UploadBytes      int64 `toml:"upload_bytes"`       // of all; 80 GiB
 
-	Turns     int      `toml:"turns"`      // requests that work at once rather than wait for their clients; 8 for each processor, at least 16
+	Turns     int      `toml:"turns"`      // requests that work at once rather than wait for their clients; 32 for each processor, at least 64
 	LimitWait Duration `toml:"limit_wait"` // of a request over one of these limits, before 429; 5 s
 
 	GitProcesses int      `toml:"git_processes"` // running at once; 16
