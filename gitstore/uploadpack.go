@@ -211,6 +211,7 @@ func (r *Repo) runUploadPack(ctx context.Context, job uploadJob, out io.Writer) 
 		p.Kill() // nobody is there any more to pack for
 	}
 	if err := p.Wait(); err != nil && lost == nil {
+		r.doubtIndex(err)
 		return err
 	}
 	return lost
