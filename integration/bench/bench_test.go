@@ -28,6 +28,7 @@ func TestBenchSmoke(t *testing.T) {
 		"commit-1", "commit-32", "commit-apply-1", "commit-apply-32", "commit-git", "branch-1", "branch-32",
 		"file-small", "file-large-noise", "file-large-again", "file-large-first", "diff-again", "diff-first", "fair-commit",
 		"remote-clone-full", "remote-clone-depth1", "remote-push",
+		"fetch-equal", "fetch-again", "fetch-clones", "fetch-memory-headgate", "fetch-memory-git",
 	} {
 		if got := strings.Count(out.String(), "\n| "+name+" |"); got != 1 {
 			t.Errorf("%d lines of %s, want one, in\n%s", got, name, out.String())

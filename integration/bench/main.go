@@ -42,7 +42,8 @@ type options struct {
 	span     time.Duration // how long one repetition works
 	fileSize int           // of a large file, in bytes
 	depth    int           // commits of the repository that is cloned and compared
-	branches int           // sessions' branches of the repository that has many
+	fleet    int           // how many clients fetch the same at once
+	large    int           // of the large blobs that a fleet fetches, together, in MiB
 	fixtures string        // where that repository is kept between runs
 }
 
@@ -54,7 +55,8 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.span, "for", 2*time.Second, "how long one repetition works")
 	flags.IntVar(&o.fileSize, "file-size", 50<<20, "bytes of a large file")
 	flags.IntVar(&o.depth, "commits", 1200, "commits of the repository that is cloned and compared (1200: about 150 MB)")
-	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
+	flags.IntVar(&o.fleet, "fleet", 20, "clients that fetch the same at once")
+	flags.IntVar(&o.large, "large", 4096, "MiB of large blobs that are fetched while memory is watched")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
 	if err := flags.Parse(args); err != nil {
@@ -64,7 +66,7 @@ func parse(args []string) (options, error) {
 		o.only = strings.Split(*only, ",")
 	}
 	if *short {
-		o.reps, o.span, o.fileSize, o.depth, o.branches = 1, 50*time.Millisecond, 2<<20, 40, 1_500
+		o.reps, o.span, o.fileSize, o.depth, o.fleet, o.large = 1, 50*time.Millisecond, 2<<20, 40, 3, 48
 	}
 	return o, nil
 }
@@ -103,8 +105,7 @@ var groups = []group{
 	{"diff", diffRows},
 	{"fair", fairRows},
 	{"remote", remoteRows},
-	{"push", pushRows},
-	{"refs", refsRows},
+	{"fetch", fetchRows},
 }
 
 // run measures what args ask for and writes the table to out, row by row.
