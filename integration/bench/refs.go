@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,14 +158,17 @@ func (w *workshop) plainSessions(ctx context.Context, s *sessions) (address stri
 	if _, err := git(ctx, "", nil, "clone", "-q", "--bare", s.remote(), plain); err != nil {
 		return "", err
 	}
-	var refs bytes.Buffer
-	for i := range s.n {
-		fmt.Fprintf(&refs, "create refs/heads/s/%d %s\n", i, s.head)
+	lines := make([]string, s.n)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("%s refs/heads/s/%d\n", s.head, i)
 	}
-	for _, args := range [][]string{{"update-ref", "--stdin"}, {"pack-refs", "--all", "--prune"}, {"config", "http.receivepack", "true"}} {
-		if _, err := git(ctx, plain, bytes.NewReader(refs.Bytes()), args...); err != nil {
-			return "", err
-		}
+	slices.Sort(lines)
+	refs := "# pack-refs with: peeled fully-peeled sorted \n" + s.head + " refs/heads/main\n" + strings.Join(lines, "")
+	if err := os.WriteFile(filepath.Join(plain, "packed-refs"), []byte(refs), 0o644); err != nil {
+		return "", err
+	}
+	if _, err := git(ctx, plain, nil, "config", "http.receivepack", "true"); err != nil {
+		return "", err
 	}
 	return w.httpBackend(ctx, root)
 }
