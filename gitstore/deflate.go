@@ -92,6 +92,10 @@ func (p *pooledReader) Close() error {
 	return err
 }
 
+// minDeflated is from where an object is worth deflating, in bytes. What is smaller
+// is mostly a tree of one or two entries, and those are nearly all object id.
+const minDeflated = 100
+
 // encodeHot makes the stored form of an object.
 func encodeHot(o NewObject, gen uint64) []byte {
 	var b bytes.Buffer
@@ -101,9 +105,13 @@ func encodeHot(o NewObject, gen uint64) []byte {
 	head = binary.AppendUvarint(head, gen)
 	head = binary.AppendUvarint(head, uint64(len(o.Data)))
 	b.Write(head)
-	w, err := deflater(&b, zlib.BestSpeed)
+	level := zlib.BestSpeed
+	if len(o.Data) < minDeflated {
+		level = zlib.NoCompression
+	}
+	w, err := deflater(&b, level)
 	if err != nil {
-		panic(err) // the level is a constant that exists
+		panic(err) // both levels exist
 	}
 	w.Write(o.Data) // a bytes.Buffer takes everything
 	w.Close()
