@@ -19,7 +19,8 @@ type indexedPack struct {
 	info     packs.Info
 	sent     []placed
 	appended []refpolicy.OID
-	backward bool // a delta stands before its base, both of the client
+	backward bool  // a delta stands before its base, both of the client
+	deep     error // ErrBadObject: deltas are over the limit on depth
 }
 
 // placed is an entry of a pack.
@@ -30,7 +31,7 @@ type placed struct {
 
 // adoptIndexed takes over the pack that index-pack made in the folder. Until it is
 // registered nobody knows it.
-func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, count int) (indexedPack, error) {
+func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, scan *packScan) (indexedPack, error) {
 	base := filepath.Join(folder, "pack", name)
 	file, err := os.Open(base + ".pack")
 	if err != nil {
@@ -45,9 +46,12 @@ func (r *Repo) adoptIndexed(ctx context.Context, folder, name string, count int)
 	if err != nil {
 		return indexedPack{}, err
 	}
-	got, err := r.indexed(info, count)
+	got, err := r.indexed(info, scan.count)
 	if err == nil && len(got.appended) > 0 {
 		got.backward, err = hasBackward(file, got.sent)
+	}
+	if err == nil && scan.mayBeDeep() {
+		got.deep, err = checkDepth(file, got.sent, scan.limits.DeltaDepth)
 	}
 	if err != nil {
 		r.removeIncoming(info.Name)
@@ -85,27 +89,80 @@ func hasBackward(file io.ReaderAt, sent []placed) (bool, error) {
 	for _, e := range sent {
 		places[e.oid] = e.at
 	}
-	var head [10 + 20]byte
 	for _, e := range sent {
-		n, err := file.ReadAt(head[:], e.at)
-		if err != nil && err != io.EOF {
-			return false, fmt.Errorf("read pushed pack: %w", err)
-		}
-		p := &packParser{data: head[:n]}
-		typ, _, err := readEntryHead(p)
+		base, isDelta, err := baseOf(file, e, places)
 		if err != nil {
-			return false, fmt.Errorf("read pushed pack: %w", err)
+			return false, err
 		}
-		if typ != refDelta {
-			continue
-		}
-		var base refpolicy.OID
-		copy(base[:], head[p.pos:n])
-		if places[base] > e.at {
+		if isDelta && base > e.at {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// baseOf is where the base of an entry stands; isDelta is false for one that has none
+// or whose base is not among the places.
+func baseOf(file io.ReaderAt, e placed, places map[refpolicy.OID]int64) (base int64, isDelta bool, err error) {
+	var head [10 + 20]byte
+	n, err := file.ReadAt(head[:], e.at)
+	if err != nil && err != io.EOF {
+		return 0, false, fmt.Errorf("read pushed pack: %w", err)
+	}
+	p := &packParser{data: head[:n]}
+	typ, _, err := readEntryHead(p)
+	if err == nil && typ == ofsDelta {
+		base, err = readBaseOffset(p, e.at)
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("read pushed pack: %w", err)
+	}
+	if typ != refDelta {
+		return base, typ == ofsDelta, nil
+	}
+	var oid refpolicy.OID
+	copy(oid[:], head[p.pos:n])
+	base, isDelta = places[oid]
+	return base, isDelta, nil
+}
+
+// checkDepth is ErrBadObject if more than limit deltas stand on each other.
+func checkDepth(file io.ReaderAt, sent []placed, limit int) (deep, err error) {
+	places := make(map[refpolicy.OID]int64, len(sent))
+	for _, e := range sent {
+		places[e.oid] = e.at
+	}
+	bases := make(map[int64]int64, len(sent)) // of deltas, by where they stand
+	for _, e := range sent {
+		base, isDelta, err := baseOf(file, e, places)
+		if err != nil {
+			return nil, err
+		}
+		if isDelta {
+			bases[e.at] = base
+		}
+	}
+	depths := make(map[int64]int, len(bases))
+	var chain []int64
+	for at := range bases {
+		depth := 0
+		for chain = chain[:0]; depth == 0; at = bases[at] {
+			if _, isDelta := bases[at]; !isDelta {
+				break
+			}
+			if depth = depths[at]; depth == 0 {
+				chain = append(chain, at)
+			}
+		}
+		if depth+len(chain) > limit {
+			return tooDeep(limit), nil
+		}
+		for i := range chain {
+			depth++
+			depths[chain[len(chain)-1-i]] = depth
+		}
+	}
+	return nil, nil
 }
 
 // removeIncoming removes a pack that was adopted and is not to be registered.

@@ -37,6 +37,14 @@ func (e *lostError) Unwrap() error { return e.err }
 // here, a large one by git. taken is called when all of it has been read. Errors:
 // *unpackError, *lostError, failures of the store.
 func (r *Repo) receivePack(ctx context.Context, c Caller, in io.Reader, taken func()) (incoming, error) {
+	limit := r.store.limits.PushTimeout
+	ctx, begin, stop := pushTimer(ctx, limit)
+	defer stop()
+	got, err := r.unpack(ctx, c, in, func() { begin(); taken() })
+	return got, timedOut(ctx, err, limit)
+}
+
+func (r *Repo) unpack(ctx context.Context, c Caller, in io.Reader, taken func()) (incoming, error) {
 	var head bytes.Buffer
 	if _, err := io.Copy(&head, io.LimitReader(in, r.store.limits.HotPackBytes+1)); err != nil {
 		return incoming{}, &lostError{err}
@@ -56,7 +64,9 @@ func (r *Repo) receivePack(ctx context.Context, c Caller, in io.Reader, taken fu
 // speak of the base.
 func (r *Repo) receiveSmall(ctx context.Context, c Caller, data []byte) (incoming, error) {
 	bases := map[refpolicy.OID]bool{}
-	p, err := parsePack(ctx, data, r.store.limits.HotPackObjects, func(ctx context.Context, oid refpolicy.OID) (object, error) {
+	l := r.store.limits
+	most := packBounds{min(l.HotPackObjects, l.PackObjects), l.FileBytes, l.DeltaDepth}
+	p, err := parsePack(ctx, data, most, func(ctx context.Context, oid refpolicy.OID) (object, error) {
 		bases[oid] = true
 		return r.object(ctx, oid)
 	})

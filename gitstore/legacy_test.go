@@ -13,7 +13,7 @@ import (
 // packTypes gives the types of a pack's entries and fails the test if it is no whole pack.
 func packTypes(t *testing.T, pack string) map[ObjectType]int {
 	t.Helper()
-	p := &packParser{data: []byte(pack), left: 64 << 20}
+	p := &packParser{data: []byte(pack), left: 64 << 20, file: 64 << 20}
 	n, err := p.header(1 << 20)
 	for range n {
 		if err == nil {

@@ -30,6 +30,8 @@ type Limits struct {
 	MergePacks     int           // merge packs of a kind when so many have come together; 5
 	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB
 	IndexObjects   int           // write an index when so many packed objects have come since the last one; 1,000
+
+	PushLimits
 }
 
 // withDefaults fills the zero fields.
@@ -44,6 +46,7 @@ func (l Limits) withDefaults() Limits {
 			*p = v
 		}
 	}
+	l.PushLimits = l.PushLimits.withDefaults()
 	fill(&l.HotPackBytes, 1<<20)
 	fill(&l.PackBytes, 16<<30)
 	fill(&l.FileBytes, 16<<30)

@@ -18,13 +18,16 @@ type deltaResolver struct {
 	byOID   map[refpolicy.OID][]int         // oid -> the refDeltas against it that wait
 	order   []refpolicy.OID                 // the oids of byOID as they were met
 	ready   []int                           // entries that are made and may be bases
+	most    int                             // how deep deltas may stand on each other
+	depth   []int                           // by entry, once it is made
+	loaded  int                             // bytes of bases read from the store
 }
 
-func newDeltaResolver(p *packParser) *deltaResolver {
+func newDeltaResolver(p *packParser, most int) *deltaResolver {
 	return &deltaResolver{
 		p: p, objects: make([]NewObject, len(p.entries)), known: make(map[refpolicy.OID]bool, len(p.entries)),
 		from:    make(map[refpolicy.OID]refpolicy.OID, len(p.entries)),
-		byPlace: map[int][]int{}, byOID: map[refpolicy.OID][]int{},
+		byPlace: map[int][]int{}, byOID: map[refpolicy.OID][]int{}, most: most, depth: make([]int, len(p.entries)),
 	}
 }
 
@@ -114,46 +117,62 @@ func (d *deltaResolver) spread() error {
 		d.ready = d.ready[:len(d.ready)-1]
 		o := d.objects[i]
 		from := d.from[o.OID]
-		if err := d.apply(o.Type, o.Data, from, d.byPlace[i]); err != nil {
+		on := deltaBase{o.Type, o.Data, from, d.depth[i]}
+		if err := d.apply(on, d.byPlace[i]); err != nil {
 			return err
 		}
-		if err := d.applyWaiting(o.OID, o.Type, o.Data, from); err != nil {
+		if err := d.applyWaiting(o.OID, on); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *deltaResolver) applyWaiting(oid refpolicy.OID, t ObjectType, base []byte, from refpolicy.OID) error {
+// deltaBase is what deltas are applied to.
+type deltaBase struct {
+	typ   ObjectType
+	data  []byte
+	from  refpolicy.OID // the stored object at the bottom
+	depth int           // deltas below it
+}
+
+func (d *deltaResolver) applyWaiting(oid refpolicy.OID, on deltaBase) error {
 	waiting := d.byOID[oid]
 	if waiting == nil {
 		return nil
 	}
 	d.byOID[oid] = nil
-	return d.apply(t, base, from, waiting)
+	return d.apply(on, waiting)
 }
 
-func (d *deltaResolver) apply(t ObjectType, base []byte, from refpolicy.OID, deltas []int) error {
+func (d *deltaResolver) apply(on deltaBase, deltas []int) error {
+	if len(deltas) > 0 && on.depth >= d.most {
+		return tooDeep(d.most)
+	}
 	for _, i := range deltas {
 		delta := d.p.entries[i].data
 		_, size, _, err := deltaSizes(delta)
 		if err != nil {
 			return err
 		}
-		if size > uint64(d.p.left) {
+		if size > uint64(d.p.left) || size > uint64(d.p.file) {
 			return errHandOver
 		}
 		d.p.left -= int(size)
-		data, err := applyDelta(base, delta)
+		data, err := applyDelta(on.data, delta)
 		if err != nil {
 			return err
 		}
-		if err := d.made(i, t, data, from); err != nil {
+		d.depth[i] = on.depth + 1
+		if err := d.made(i, on.typ, data, on.from); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// maxLoaded bounds the stored bases that are read for a pack that is parsed in memory.
+const maxLoaded = 64 << 20
 
 // loadBases reads the bases that are not in the pack from the store, and makes
 // what waits for them.
@@ -171,8 +190,11 @@ func (d *deltaResolver) loadBases(ctx context.Context, read func(context.Context
 		case err != nil:
 			return nil, err
 		}
+		if d.loaded += len(base.data); d.loaded > maxLoaded {
+			return nil, errHandOver
+		}
 		loaded = append(loaded, oid)
-		if err := d.applyWaiting(oid, base.typ, base.data, oid); err != nil {
+		if err := d.applyWaiting(oid, deltaBase{base.typ, base.data, oid, 0}); err != nil {
 			return nil, err
 		}
 		if err := d.spread(); err != nil {

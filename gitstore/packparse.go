@@ -62,16 +62,25 @@ const (
 type packParser struct {
 	data    []byte // without the trailer
 	pos     int
-	left    int // bytes that may still be inflated or made by deltas
+	left    int   // bytes that may still be inflated or made by deltas
+	file    int64 // the most that one object may have
 	entries []packEntry
+}
+
+// packBounds are what a pack that is parsed in memory may have; one over them is
+// handed over, but for depth.
+type packBounds struct {
+	objects int
+	file    int64 // bytes of each object
+	depth   int   // deltas on top of each other; more is ErrBadObject
 }
 
 // parsePack reads a small pack and resolves its deltas. read gives stored objects,
 // for bases that are not in the pack; ErrObjectNotFound makes one missing. Errors:
 // ErrBadObject, errHandOver, what read gave.
-func parsePack(ctx context.Context, data []byte, maxObjects int, read func(context.Context, refpolicy.OID) (object, error)) (parsedPack, error) {
-	p := &packParser{data: data, left: hotInflated}
-	n, err := p.header(maxObjects)
+func parsePack(ctx context.Context, data []byte, most packBounds, read func(context.Context, refpolicy.OID) (object, error)) (parsedPack, error) {
+	p := &packParser{data: data, left: hotInflated, file: most.file}
+	n, err := p.header(most.objects)
 	if err != nil {
 		return parsedPack{}, err
 	}
@@ -83,7 +92,7 @@ func parsePack(ctx context.Context, data []byte, maxObjects int, read func(conte
 	if p.pos != len(p.data) {
 		return parsedPack{}, packFault("%d bytes after its last object", len(p.data)-p.pos)
 	}
-	d := newDeltaResolver(p)
+	d := newDeltaResolver(p, most.depth)
 	return d.resolve(ctx, read)
 }
 
@@ -150,7 +159,7 @@ func (p *packParser) ReadByte() (byte, error) {
 
 // inflate reads the zlib stream of an entry, which must have exactly size bytes.
 func (p *packParser) inflate(size uint64) ([]byte, error) {
-	if size > uint64(p.left) {
+	if size > uint64(p.left) || size > uint64(p.file) {
 		return nil, errHandOver
 	}
 	p.left -= int(size)

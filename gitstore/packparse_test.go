@@ -113,7 +113,7 @@ func TestParsePackDeltas(t *testing.T) {
 	at := p.entry(BlobObject, len(base), nil, []byte(base))
 	p.ofsDelta(at, deltaOf(len(base), 50, "first"))
 	p.refDelta(stored.OID, deltaOf(len(stored.Data), 200, "third"))
-	got, err := parsePack(t.Context(), []byte(p.pack()), 10, read)
+	got, err := parsePack(t.Context(), []byte(p.pack()), packBounds{10, 1 << 30, 4095}, read)
 	if err != nil {
 		t.Fatalf("parsePack: %v", err)
 	}
@@ -126,7 +126,7 @@ func TestParsePackDeltas(t *testing.T) {
 	if len(got.bases) != 1 || got.bases[0] != stored.OID || len(got.missing) != 0 {
 		t.Errorf("bases %v, missing %v; want the stored object and none", got.bases, got.missing)
 	}
-	if got, err := parsePack(t.Context(), []byte(p.pack()), 10, noBase); err != nil || len(got.missing) != 1 || got.objects != nil {
+	if got, err := parsePack(t.Context(), []byte(p.pack()), packBounds{10, 1 << 30, 4095}, noBase); err != nil || len(got.missing) != 1 || got.objects != nil {
 		t.Errorf("without the base: %v objects, missing %v, %v; want the base missing", len(got.objects), got.missing, err)
 	}
 }
@@ -145,7 +145,7 @@ func TestParsePackBaseInStoreAndPack(t *testing.T) {
 	var p rawPack
 	p.refDelta(inner.OID, deltaOf(len(inner.Data), 5, "last"))
 	p.refDelta(outer.OID, deltaOf(len(outer.Data), 20, "inner"))
-	got, err := parsePack(t.Context(), []byte(p.pack()), 10, read)
+	got, err := parsePack(t.Context(), []byte(p.pack()), packBounds{10, 1 << 30, 4095}, read)
 	if err != nil || len(got.bases) != 1 || got.bases[0] != outer.OID {
 		t.Errorf("parsePack: bases %v, %v; want %s alone", got.bases, err, outer.OID)
 	}
@@ -197,7 +197,7 @@ func TestParsePackRefusals(t *testing.T) {
 		"delta long":        {build(func(p *rawPack) { p.refDelta(p.add(BlobObject, "hello"), []byte{5, 1, 2, 'a', 'b'}) }), "makes more"},
 		"delta without end": {build(func(p *rawPack) { p.refDelta(p.add(BlobObject, "hello"), []byte{0x85}) }), "malformed size"},
 	} {
-		got, err := parsePack(t.Context(), []byte(tc.pack), 100, noBase)
+		got, err := parsePack(t.Context(), []byte(tc.pack), packBounds{100, 1 << 30, 4095}, noBase)
 		if tc.want == "" {
 			if !errors.Is(err, errHandOver) {
 				t.Errorf("%s: parsePack = %v, want it handed over", name, err)
@@ -221,7 +221,7 @@ func TestParsePackDeltaChainBomb(t *testing.T) {
 		data = append(data, 'y')
 		at = next
 	}
-	if _, err := parsePack(t.Context(), []byte(p.pack()), 1000, noBase); !errors.Is(err, errHandOver) {
+	if _, err := parsePack(t.Context(), []byte(p.pack()), packBounds{1000, 1 << 30, 4095}, noBase); !errors.Is(err, errHandOver) {
 		t.Errorf("parsePack of a chain that makes 12 MiB = %v, want it handed over", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestPropertyPacksReadAsGitReadsThem(t *testing.T) {
 			args = append(args, "--depth=0")
 		}
 		pack := g.gitIn(fmt.Sprintf("%s\n^%s\n", commits[to], commits[from]), args...)
-		got, err := parsePack(context.Background(), pack, 5000, read)
+		got, err := parsePack(context.Background(), pack, packBounds{5000, 1 << 30, 4095}, read)
 		if err != nil {
 			t.Fatalf("parsePack of %d..%d: %v", from, to, err)
 		}
@@ -308,7 +308,7 @@ func TestPropertyDamagedPacksAsGitJudgesThem(t *testing.T) {
 			b = b[:packHeader+random.IntN(len(b)-packHeader)]
 		}
 		pack := sealed(string(b))
-		got, err := parsePack(t.Context(), []byte(pack), 5000, noBase)
+		got, err := parsePack(t.Context(), []byte(pack), packBounds{5000, 1 << 30, 4095}, noBase)
 		if errors.Is(err, errHandOver) {
 			continue
 		}
@@ -338,7 +338,7 @@ func FuzzParsePack(f *testing.F) {
 	f.Add([]byte(emptyPack[:packHeader]))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		pack := []byte(sealed(string(body)))
-		got, err := parsePack(t.Context(), pack, 100, noBase)
+		got, err := parsePack(t.Context(), pack, packBounds{100, 1 << 30, 4095}, noBase)
 		if err != nil {
 			if !errors.Is(err, ErrBadObject) && !errors.Is(err, errHandOver) {
 				t.Fatalf("parsePack = %v, want a typed error", err)
@@ -381,7 +381,7 @@ func BenchmarkParsePack(b *testing.B) {
 	p.add(CommitObject, "tree "+strings.Repeat("a", 40)+"\n")
 	pack := []byte(p.pack())
 	for b.Loop() {
-		if _, err := parsePack(b.Context(), pack, 100, noBase); err != nil {
+		if _, err := parsePack(b.Context(), pack, packBounds{100, 1 << 30, 4095}, noBase); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,10 +2,12 @@ package gitstore
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -27,16 +29,26 @@ type packScan struct {
 	read    func() int64 // how much was taken from what is under in
 	most    int64        // the largest object, inflated
 	delta   int64        // the largest that may be a delta or the base of one
+	limits  PushLimits   // what the whole pack may have
 	count   int
+	size    int64                  // of what is inflated and resolved so far
+	deltas  []deltaPlace           // in the order of the pack
 	big     map[int64]bool         // where entries over maxDelta begin
 	bigIDs  map[refpolicy.OID]bool // their ids
 	bases   map[refpolicy.OID]bool // what deltas by id are against
 	inflate []byte                 // buffer
 }
 
-func newPackScan(in io.Reader, read func() int64, most int64) *packScan {
+// deltaPlace is where a delta begins and how many stand below it, itself included, as
+// far as the pack tells before it is resolved.
+type deltaPlace struct {
+	at    int64
+	depth int32
+}
+
+func newPackScan(in io.Reader, read func() int64, most int64, limits PushLimits) *packScan {
 	return &packScan{
-		in: bufio.NewReaderSize(in, 128<<10), read: read, most: most, delta: maxDelta, inflate: make([]byte, 64<<10),
+		in: bufio.NewReaderSize(in, 128<<10), read: read, most: most, delta: maxDelta, limits: limits, inflate: make([]byte, 64<<10),
 		big: map[int64]bool{}, bigIDs: map[refpolicy.OID]bool{}, bases: map[refpolicy.OID]bool{},
 	}
 }
@@ -52,6 +64,9 @@ func (s *packScan) run() error {
 		return packFault("no header of version 2 or 3")
 	}
 	s.count = int(binary.BigEndian.Uint32(head[8:]))
+	if most := s.limits.PackObjects; s.count > most {
+		return &unpackError{fmt.Sprintf("pack has %d objects, over the limit of %d", s.count, most)}
+	}
 	for range s.count {
 		if err := s.entry(); err != nil {
 			return cutShort(err)
@@ -110,12 +125,18 @@ func (s *packScan) entry() error {
 		if s.big[back] {
 			return errLargeDelta
 		}
+		if err := s.stack(at, s.depthAt(back)+1); err != nil {
+			return err
+		}
 	case refDelta:
 		var base refpolicy.OID
 		if _, err := io.ReadFull(s.in, base[:]); err != nil {
 			return err
 		}
 		s.bases[base] = true
+		if err := s.stack(at, 1); err != nil {
+			return err
+		}
 	default:
 		return packFault("entry of type %d", typ)
 	}
@@ -123,6 +144,38 @@ func (s *packScan) entry() error {
 		return s.instructions(size)
 	}
 	return s.whole(typ, at, int64(size))
+}
+
+// stack notes a delta.
+func (s *packScan) stack(at int64, depth int32) error {
+	if int(depth) > s.limits.DeltaDepth {
+		return tooDeep(s.limits.DeltaDepth)
+	}
+	s.deltas = append(s.deltas, deltaPlace{at, depth})
+	return nil
+}
+
+// depthAt is how many deltas stand below what begins there, itself included.
+func (s *packScan) depthAt(at int64) int32 {
+	i, ok := slices.BinarySearchFunc(s.deltas, at, func(d deltaPlace, at int64) int { return cmp.Compare(d.at, at) })
+	if !ok {
+		return 0
+	}
+	return s.deltas[i].depth
+}
+
+// add counts what an entry takes when it is inflated and resolved.
+func (s *packScan) add(size int64) error {
+	if s.size += size; s.size > s.limits.PackInflated {
+		return &unpackError{fmt.Sprintf("pack inflates to over the limit of %d bytes", s.limits.PackInflated)}
+	}
+	return nil
+}
+
+// mayBeDeep reports whether deltas by id, of which the pack does not tell where their
+// bases stand, may be over the limit on depth.
+func (s *packScan) mayBeDeep() bool {
+	return len(s.bases) > 0 && len(s.deltas) > s.limits.DeltaDepth
 }
 
 // instructions reads a delta and holds what it says of sizes against the bound.
@@ -144,14 +197,23 @@ func (s *packScan) instructions(size uint64) error {
 	if err != nil {
 		return err
 	}
+	if result > uint64(s.most) {
+		return &unpackError{fmt.Sprintf("an object is over the limit of %d bytes", s.most)}
+	}
 	if most := uint64(s.delta); base > most || result > most {
 		return errLargeDelta
+	}
+	if err := s.add(int64(size) + int64(result)); err != nil {
+		return err
 	}
 	return s.drain(z, io.Discard, int64(size)-int64(n))
 }
 
 // whole reads an object. The id of a big one is kept.
 func (s *packScan) whole(typ ObjectType, at, size int64) error {
+	if err := s.add(size); err != nil {
+		return err
+	}
 	z, err := inflater(s.in)
 	if err != nil {
 		return notInflated(err)

@@ -9,10 +9,13 @@ import (
 	"testing"
 )
 
+// scanLimits are those of scanOf.
+var scanLimits = PushLimits{PackObjects: 200, PackInflated: 100_000, DeltaDepth: 20}
+
 // scanOf scans a pack with small bounds: 2,000 bytes an object, 1,000 a delta.
 func scanOf(pack string) (*packScan, error) {
 	src := &packSource{r: strings.NewReader(pack), limit: 1 << 20, to: io.Discard}
-	s := newPackScan(src, func() int64 { return src.n }, 2000)
+	s := newPackScan(src, func() int64 { return src.n }, 2000, scanLimits)
 	s.delta = 1000
 	return s, s.run()
 }
@@ -70,7 +73,7 @@ func TestPropertyScanAgreesWithParse(t *testing.T) {
 		for range random.IntN(3) {
 			b[random.IntN(len(b))] ^= 1 << random.IntN(8)
 		}
-		parser := &packParser{data: []byte(sealed(string(b))), left: hotInflated}
+		parser := &packParser{data: []byte(sealed(string(b))), left: hotInflated, file: 1 << 30}
 		count, parseErr := parser.header(5000)
 		for range count {
 			if parseErr == nil {
@@ -114,7 +117,7 @@ func TestPackSourcePassesAllOn(t *testing.T) {
 	pack := p.pack()
 	var got bytes.Buffer
 	src := &packSource{r: strings.NewReader(pack), limit: 1 << 30, to: &got}
-	s := newPackScan(src, func() int64 { return src.n }, 1<<30)
+	s := newPackScan(src, func() int64 { return src.n }, 1<<30, PushLimits{}.withDefaults())
 	if err := s.run(); err != nil {
 		t.Fatalf("scan: %v", err)
 	}
@@ -126,7 +129,7 @@ func TestPackSourcePassesAllOn(t *testing.T) {
 	}
 	src = &packSource{r: strings.NewReader(pack), limit: 1000, to: io.Discard}
 	var over *unpackError
-	if err := newPackScan(src, func() int64 { return src.n }, 1<<30).run(); !errors.As(err, &over) {
+	if err := newPackScan(src, func() int64 { return src.n }, 1<<30, PushLimits{}.withDefaults()).run(); !errors.As(err, &over) {
 		t.Errorf("scan of a pack over the limit = %v, want an *unpackError", err)
 	}
 }

@@ -28,12 +28,12 @@ func (r *Repo) receiveLarge(ctx context.Context, c Caller, head []byte, rest io.
 		}
 	}()
 	src := &packSource{r: io.MultiReader(bytes.NewReader(head), rest), limit: r.store.limits.PackBytes}
-	scan := newPackScan(src, func() int64 { return src.n }, r.store.limits.FileBytes)
+	scan := newPackScan(src, func() int64 { return src.n }, r.store.limits.FileBytes, r.store.limits.PushLimits)
 	name, err := r.indexPack(ctx, c, folder, src, scan, taken)
 	if err != nil {
 		return r.indexFailed(c, err)
 	}
-	got, err := r.adoptIndexed(ctx, folder, name, scan.count)
+	got, err := r.adoptIndexed(ctx, folder, name, scan)
 	if err != nil {
 		return in, fmt.Errorf("take over pushed pack: %w", err)
 	}
@@ -111,7 +111,7 @@ func (r *Repo) indexPack(ctx context.Context, c Caller, folder string, src *pack
 	src.to = stdin
 	if err = scan.run(); err == nil {
 		taken()
-		if err = r.checkBases(ctx, c, scan); err == nil {
+		if err = r.checkBases(ctx, c, scan, src.n); err == nil {
 			err = src.pass()
 		}
 	}
@@ -136,26 +136,38 @@ func (r *Repo) indexPack(ctx context.Context, c Caller, folder string, src *pack
 // errUnproved says that a pack builds on what does not exist for the caller.
 var errUnproved = errors.New("a base of the pack is not readable")
 
-// checkBases refuses stored bases that are too large to be held in memory.
-func (r *Repo) checkBases(ctx context.Context, c Caller, scan *packScan) error {
+// checkBases refuses stored bases that are too large to be held in memory, and those
+// that together make too large a pack: git appends them to what was sent.
+func (r *Repo) checkBases(ctx context.Context, c Caller, scan *packScan, sent int64) error {
 	for oid := range scan.bases {
 		_, size, err := r.header(ctx, oid)
-		if errors.Is(err, ErrObjectNotFound) || err == nil && size <= maxDelta {
+		if errors.Is(err, ErrObjectNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		ok, err := r.allReadable(ctx, c, map[refpolicy.OID]bool{oid: true})
-		if err == nil && !ok {
-			err = errUnproved
+		sent += size
+		if size > maxDelta {
+			return r.refuseBases(ctx, c, map[refpolicy.OID]bool{oid: true}, errLargeDelta)
 		}
-		if err == nil {
-			err = errLargeDelta
+		if limit := r.store.limits.PackBytes; sent > limit {
+			return r.refuseBases(ctx, c, scan.bases, &unpackError{fmt.Sprintf("pack and the bases of its deltas are over the limit of %d bytes", limit)})
 		}
-		return err
 	}
 	return nil
+}
+
+// refuseBases tells what is wrong with bases to whoever may read them.
+func (r *Repo) refuseBases(ctx context.Context, c Caller, bases map[refpolicy.OID]bool, fault error) error {
+	ok, err := r.allReadable(ctx, c, bases)
+	if err == nil && !ok {
+		err = errUnproved
+	}
+	if err == nil {
+		err = fault
+	}
+	return err
 }
 
 // indexFailed is the answer when no pack was taken. What git says of bases is not
@@ -195,7 +207,10 @@ func (r *Repo) examine(ctx context.Context, c Caller, got indexedPack) (incoming
 		return incoming{}, fmt.Errorf("open pushed pack: %w", err)
 	}
 	defer p.Release()
-	err = checkPacked(ctx, p, got.sent, r.specialsFor(ctx, c))
+	err = got.deep
+	if err == nil {
+		err = checkPacked(ctx, p, got.sent, r.specialsFor(ctx, c))
+	}
 	if errors.Is(err, ErrBadObject) {
 		return r.badPack(ctx, c, err, oidSet(got.appended))
 	}

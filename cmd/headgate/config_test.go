@@ -181,6 +181,7 @@ func TestBadConfigsAreNamed(t *testing.T) {
 		"[limits]\nidle_timeout = 30":                                                                                "duration with its unit",
 		"[limits]\nidle_timeout = \"soon\"":                                                                          "limits.idle_timeout",
 		"[limits]\nidle_timeout = \"0s\"":                                                                            "limits.idle_timeout: 0s",
+		"[limits]\nreserve_bytes = 4194304":                                                                          "limits.reserve_bytes: 4194304 is not within 75497472",
 		"[limits]\ngit_processes = 0":                                                                                "limits.git_processes: 0",
 		"[limits]\ngit_processes = 1\ngit_processes = 2":                                                             "line 3",
 		"[orgs.acme\n": "line 1",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
 	"github.com/headgate/headgate/httpapi"
 )
 
@@ -12,21 +13,25 @@ import (
 // the server spends. They are read at the start; SIGHUP does not change them.
 // Sizes are in bytes; durations are written like "30s" or "1h30m".
 type Limits struct {
-	HeaderBytes int   `toml:"header_bytes"`  // request line and headers; 128 KiB, at least 64 KiB
-	BodyBytes   int64 `toml:"body_bytes"`    // a JSON body; 1 MiB
-	LineBytes   int   `toml:"line_bytes"`    // one line of a streamed commit; 16 MiB, at least 6 MiB
-	FetchBytes  int64 `toml:"fetch_bytes"`   // what a git client sends to ask for objects; 64 MiB
-	PushBytes   int64 `toml:"push_bytes"`    // one push as it travels; 17 GiB
-	PackBytes   int64 `toml:"pack_bytes"`    // the pack in it; 16 GiB
-	RefsPerPush int   `toml:"refs_per_push"` // refs that one push may change; 10,000
-	FileBytes   int64 `toml:"file_bytes"`    // one file of a commit; 16 GiB
-	CommitBytes int64 `toml:"commit_bytes"`  // all files of a commit; 16 GiB
-	CommitFiles int   `toml:"commit_files"`  // files of a commit; 100,000
+	HeaderBytes  int   `toml:"header_bytes"`        // request line and headers; 128 KiB, at least 64 KiB
+	BodyBytes    int64 `toml:"body_bytes"`          // a JSON body; 1 MiB
+	LineBytes    int   `toml:"line_bytes"`          // one line of a streamed commit; 16 MiB, at least 6 MiB
+	FetchBytes   int64 `toml:"fetch_bytes"`         // what a git client sends to ask for objects; 64 MiB
+	PushBytes    int64 `toml:"push_bytes"`          // one push as it travels; 17 GiB
+	PackBytes    int64 `toml:"pack_bytes"`          // the pack in it; 16 GiB
+	PackObjects  int   `toml:"pack_objects"`        // objects in it; 20,000,000
+	PackInflated int64 `toml:"pack_inflated_bytes"` // all of it inflated, with its deltas resolved; 1 TiB
+	DeltaDepth   int   `toml:"delta_depth"`         // deltas in it that stand on each other; 4,095
+	RefsPerPush  int   `toml:"refs_per_push"`       // refs that one push may change; 10,000
+	FileBytes    int64 `toml:"file_bytes"`          // one file of a commit; 16 GiB
+	CommitBytes  int64 `toml:"commit_bytes"`        // all files of a commit; 16 GiB
+	CommitFiles  int   `toml:"commit_files"`        // files of a commit; 100,000
 
 	HeaderTimeout   Duration `toml:"header_timeout"`   // for the headers of a request; 10 s
 	IdleTimeout     Duration `toml:"idle_timeout"`     // a body that makes no progress, either way; 30 s
 	KeepAlive       Duration `toml:"keep_alive"`       // a connection between two requests; 2 min
 	ShutdownTimeout Duration `toml:"shutdown_timeout"` // for what runs when the server is told to stop; 30 s
+	PushTimeout     Duration `toml:"push_timeout"`     // to unpack a push once all of it has come; 30 min
 	ProofTimeout    Duration `toml:"proof_timeout"`    // to prove that what a push names may be read; 30 s
 
 	TokenRate  int `toml:"token_rate"`  // requests a second of one token; 20,000
@@ -70,7 +75,7 @@ type Limits struct {
 	MergeBytes     int64    `toml:"merge_bytes"`     // the largest pack that is merged with others; 1 GiB
 
 	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
-	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 96 MiB
+	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 96 MiB, at least 72 MiB
 	LedgerCacheBytes int64 `toml:"ledger_cache_bytes"` // of the embedded ledger; 64 MiB
 }
 
@@ -84,11 +89,12 @@ func defaultLimits() Limits {
 	return Limits{
 		HeaderBytes: 128 * kib, BodyBytes: 1 * mib, LineBytes: 16 * mib,
 		FetchBytes: 64 * mib, PushBytes: 17 * gib, PackBytes: 16 * gib, RefsPerPush: 10_000,
+		PackObjects: 20_000_000, PackInflated: 1024 * gib, DeltaDepth: 4095,
 		FileBytes: 16 * gib, CommitBytes: 16 * gib, CommitFiles: 100_000,
 
 		HeaderTimeout: Duration{10 * time.Second}, IdleTimeout: Duration{30 * time.Second},
 		KeepAlive: Duration{2 * time.Minute}, ShutdownTimeout: Duration{30 * time.Second},
-		ProofTimeout: Duration{30 * time.Second},
+		ProofTimeout: Duration{30 * time.Second}, PushTimeout: Duration{30 * time.Minute},
 
 		TokenRate: 20_000, TokenBurst: 20_000,
 		TokenRequests: 256, OrgRequests: 512, Requests: 1024,
@@ -126,6 +132,9 @@ func (l Limits) check() error {
 		{"fetch_bytes", l.FetchBytes, 64 * kib, gib},
 		{"push_bytes", l.PushBytes, mib, most},
 		{"pack_bytes", l.PackBytes, mib, most},
+		{"pack_objects", int64(l.PackObjects), 1000, 1_000_000_000},
+		{"pack_inflated_bytes", l.PackInflated, 16 * mib, most},
+		{"delta_depth", int64(l.DeltaDepth), 50, 1_000_000}, // git's own packs have 50
 		{"refs_per_push", int64(l.RefsPerPush), 1, 1_000_000},
 		{"file_bytes", l.FileBytes, mib, most},
 		{"commit_bytes", l.CommitBytes, mib, most},
@@ -157,7 +166,7 @@ func (l Limits) check() error {
 		{"merge_packs", int64(l.MergePacks), 2, 10_000},
 		{"merge_bytes", l.MergeBytes, mib, most},
 		{"watermark_bytes", l.WatermarkBytes, 0, most},
-		{"reserve_bytes", l.ReserveBytes, 0, most},
+		{"reserve_bytes", l.ReserveBytes, pebbledb.MinReserve, most}, // with less a full disk could not be read
 		{"ledger_cache_bytes", l.LedgerCacheBytes, mib, most},
 	} {
 		if v.got < v.least || v.got > v.max {
@@ -170,7 +179,7 @@ func (l Limits) check() error {
 func (l Limits) checkTimes() error {
 	for key, d := range map[string]Duration{
 		"header_timeout": l.HeaderTimeout, "idle_timeout": l.IdleTimeout, "keep_alive": l.KeepAlive,
-		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout,
+		"shutdown_timeout": l.ShutdownTimeout, "proof_timeout": l.ProofTimeout, "push_timeout": l.PushTimeout,
 		"upkeep_every": l.UpkeepEvery, "pack_grace": l.PackGrace, "prune_every": l.PruneEvery,
 		"limit_wait": l.LimitWait, "git_wait": l.GitWait, "git_timeout": l.GitTimeout,
 		"fetch_cache_for": l.FetchCacheFor,

@@ -42,6 +42,9 @@ func (l Limits) inForce() map[string]any {
 
 func (l Limits) ofStore() gitstore.Limits {
 	return gitstore.Limits{
+		PushLimits: gitstore.PushLimits{
+			PackObjects: l.PackObjects, PackInflated: l.PackInflated, DeltaDepth: l.DeltaDepth, PushTimeout: l.PushTimeout.Duration,
+		},
 		HotPackBytes: l.HotPackBytes, HotPackObjects: l.HotPackObjects, PackBytes: l.PackBytes,
 		FileBytes: l.FileBytes, CommitBytes: l.CommitBytes, CommitFiles: l.CommitFiles,
 		SettleObjects: l.SettleObjects, SettleBytes: l.SettleBytes,

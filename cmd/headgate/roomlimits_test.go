@@ -23,7 +23,7 @@ func TestEveryLimitReachesItsRoom(t *testing.T) {
 		values[value] = settings.Type().Field(i).Name
 	}
 	reached := make(map[string]bool)
-	for _, room := range []any{l.ofHTTP(), l.ofHTTP().FairLimits, l.ofStore(), l.ofGit(), l.ofPebble()} {
+	for _, room := range []any{l.ofHTTP(), l.ofHTTP().FairLimits, l.ofStore(), l.ofStore().PushLimits, l.ofGit(), l.ofPebble()} {
 		fields := reflect.ValueOf(room)
 		for i := range fields.NumField() {
 			var value int64
