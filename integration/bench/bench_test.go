@@ -27,7 +27,9 @@ func TestBenchSmoke(t *testing.T) {
 	for _, name := range []string{
 		"commit-1", "commit-32", "commit-apply-1", "commit-apply-32", "commit-git", "branch-1", "branch-32",
 		"file-small", "file-large-noise", "file-large-again", "file-large-first", "diff-again", "diff-first", "fair-commit",
-		"remote-clone-full", "remote-clone-depth1", "remote-push",
+		"remote-clone-full", "remote-clone-depth1", "remote-push", "push-1", "push-8", "push-git",
+		"refs-info", "refs-ls", "refs-ls-remote", "refs-ls-remote-normal", "refs-push", "refs-push-own",
+		"refs-create", "refs-commit", "refs-get", "refs-list", "refs-list-created", "refs-delete",
 		"fetch-equal", "fetch-again", "fetch-clones", "fetch-memory-headgate", "fetch-memory-git",
 	} {
 		if got := strings.Count(out.String(), "\n| "+name+" |"); got != 1 {

@@ -44,6 +44,7 @@ type options struct {
 	depth    int           // commits of the repository that is cloned and compared
 	fleet    int           // how many clients fetch the same at once
 	large    int           // of the large blobs that a fleet fetches, together, in MiB
+	branches int           // sessions' branches of the repository that has many
 	fixtures string        // where that repository is kept between runs
 }
 
@@ -57,6 +58,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.depth, "commits", 1200, "commits of the repository that is cloned and compared (1200: about 150 MB)")
 	flags.IntVar(&o.fleet, "fleet", 20, "clients that fetch the same at once")
 	flags.IntVar(&o.large, "large", 4096, "MiB of large blobs that are fetched while memory is watched")
+	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
 	if err := flags.Parse(args); err != nil {
@@ -67,6 +69,7 @@ func parse(args []string) (options, error) {
 	}
 	if *short {
 		o.reps, o.span, o.fileSize, o.depth, o.fleet, o.large = 1, 50*time.Millisecond, 2<<20, 40, 3, 48
+		o.branches = 1_500
 	}
 	return o, nil
 }
@@ -105,6 +108,8 @@ var groups = []group{
 	{"diff", diffRows},
 	{"fair", fairRows},
 	{"remote", remoteRows},
+	{"push", pushRows},
+	{"refs", refsRows},
 	{"fetch", fetchRows},
 }
 
