@@ -103,6 +103,17 @@ func (e *NameClashError) Error() string {
 	return fmt.Sprintf("cannot lock ref %s: %s exists; cannot create", e.Ref, e.Existing)
 }
 
+// A BackupError says what of a backup cannot be used. File is below the folder of backups.
+type BackupError struct {
+	File string
+	Err  error
+}
+
+func (e *BackupError) Error() string { return fmt.Sprintf("backup: %s: %v", e.File, e.Err) }
+
+// Unwrap gives the reason.
+func (e *BackupError) Unwrap() error { return e.Err }
+
 // invalidf is ErrInvalid with a reason.
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))

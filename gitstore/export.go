@@ -20,6 +20,9 @@ import (
 // pruned away while it was written.
 const exportTries = 3
 
+// exportConfig is the config of every exported repository.
+const exportConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+
 // Export writes a repo into a new folder as a plain bare repository: one pack of all
 // that refs and pins lead to, and all refs under their stored names, those of
 // ephemeral branches too. What only a pin holds is at refs/pins/<id>. dir must not
@@ -54,8 +57,7 @@ func (r *Repo) export(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	config := "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
-	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(config), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config"), []byte(exportConfig), 0o644); err != nil {
 		return err
 	}
 	refs := filepath.Join(dir, "packed-refs")
@@ -80,6 +82,8 @@ func (r *Repo) export(ctx context.Context, dir string) error {
 	return packs.OS{}.SyncDir(dir)
 }
 
+const packedRefsHead = "# pack-refs with: peeled fully-peeled sorted \n"
+
 // writePackedRefs writes git's file of refs, sorted by name as git wants it.
 func (r *Repo) writePackedRefs(ctx context.Context, path string) (err error) {
 	f, err := os.Create(path)
@@ -88,7 +92,7 @@ func (r *Repo) writePackedRefs(ctx context.Context, path string) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	w := bufio.NewWriter(f)
-	fmt.Fprintln(w, "# pack-refs with: peeled fully-peeled sorted ")
+	_, _ = w.WriteString(packedRefsHead)
 	pins, err := r.packedPins(ctx)
 	if err != nil {
 		return err

@@ -59,6 +59,7 @@ var errorRows = []struct {
 	{"gitstore.ErrBadObject", gitstore.ErrBadObject, 400, "invalid_request", "invalid", false},
 	{"gitstore.ErrClosed", gitstore.ErrClosed, 503, "unavailable", "unavailable", true},
 	{"gitstore.RefMovedError", &gitstore.RefMovedError{Ref: "refs/heads/main"}, 409, "ref_conflict", "precondition_failed", false},
+	{"gitstore.BackupError", &gitstore.BackupError{File: "MANIFEST", Err: io.ErrUnexpectedEOF}, 500, "internal", "internal", false},
 	{"gitstore.NameClashError", &gitstore.NameClashError{Ref: "refs/heads/a/b", Existing: "refs/heads/a"}, 409, "already_exists", "conflict", false},
 
 	{"ledger.ErrNotFound", ledger.ErrNotFound, 500, "internal", "internal", false},

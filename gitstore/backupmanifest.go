@@ -1,0 +1,207 @@
+package gitstore
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+)
+
+// A folder of backups holds
+//
+//	FORMAT                                what the folder is
+//	MANIFEST                              the newest backup, and what of the folder is its own
+//	spaces-<16 hex>/<number>              spaces of the ledger
+//	packs/<repo id>/<pack>.pack|.idx      packs, which never change
+//
+// The manifest is written last, when all it names is durable: what it does not name
+// is not there. Its form:
+//
+//	manifest = "headgate backup 1" LF *(space / pack) sum
+//	space    = "space" SP file SP size SP sha256 SP name LF      ; name as a Go string
+//	pack     = "pack" SP repo SP pack SP size SP sha256 SP size SP sha256 LF     ; pack, idx
+//	sum      = "sum" SP sha256 LF                                ; of all lines above
+const (
+	backupFormat   = "headgate backup 1"
+	formatName     = "FORMAT"
+	manifestName   = "MANIFEST"
+	spacesPrefix   = "spaces-"
+	packsFolder    = "packs"
+	unfinishedFile = ".part" // what a file's name ends with until it is whole
+)
+
+// fileSum is what the manifest says of a file.
+type fileSum struct {
+	size int64
+	sum  [sha256.Size]byte
+}
+
+func (f fileSum) String() string { return fmt.Sprintf("%d %x", f.size, f.sum) }
+
+// manifestSpace is a space of a backup with its file.
+type manifestSpace struct {
+	name ledger.Space
+	file string // below the folder
+	fileSum
+}
+
+// manifestPack is a pack of a backup.
+type manifestPack struct {
+	repo, name string
+	pack, idx  fileSum
+}
+
+func (p manifestPack) path(ext string) string {
+	return filepath.Join(packsFolder, p.repo, p.name+ext)
+}
+
+// manifest is the whole of one backup.
+type manifest struct {
+	spaces []manifestSpace
+	packs  []manifestPack
+}
+
+// write gives the manifest's text, in one order for one content.
+func (m *manifest) write(w io.Writer) error {
+	slices.SortFunc(m.spaces, func(a, b manifestSpace) int { return strings.Compare(string(a.name), string(b.name)) })
+	slices.SortFunc(m.packs, func(a, b manifestPack) int { return strings.Compare(a.repo+a.name, b.repo+b.name) })
+	sum := sha256.New()
+	out := bufio.NewWriter(w)
+	all := io.MultiWriter(out, sum)
+	fmt.Fprintln(all, backupFormat)
+	for _, s := range m.spaces {
+		fmt.Fprintf(all, "space %s %s %q\n", s.file, s.fileSum, string(s.name))
+	}
+	for _, p := range m.packs {
+		fmt.Fprintf(all, "pack %s %s %s %s\n", p.repo, p.name, p.pack, p.idx)
+	}
+	fmt.Fprintf(out, "sum %x\n", sum.Sum(nil))
+	return out.Flush()
+}
+
+// readManifest reads the manifest of a folder; without one it is fs.ErrNotExist.
+func readManifest(dir string) (*manifest, error) {
+	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err != nil {
+		return nil, err
+	}
+	m, err := parseManifest(text)
+	if err != nil {
+		return nil, &BackupError{manifestName, err}
+	}
+	return m, nil
+}
+
+var (
+	errCutManifest = errors.New("it is cut, or was changed")
+	errBadLine     = errors.New("a line that is not of its form")
+)
+
+func parseManifest(text []byte) (*manifest, error) {
+	at := bytes.LastIndex(text, []byte("\nsum ")) + 1
+	if want := fmt.Sprintf("sum %x\n", sha256.Sum256(text[:at])); at == 0 || string(text[at:]) != want {
+		return nil, errCutManifest
+	}
+	first, rest, _ := strings.Cut(string(text[:at]), "\n")
+	if first != backupFormat {
+		return nil, fmt.Errorf("%w: it begins with %.40q", errBadLine, first)
+	}
+	m := &manifest{}
+	for line := range strings.SplitSeq(strings.TrimSuffix(rest, "\n"), "\n") {
+		if line == "" {
+			continue
+		}
+		if err := m.line(line); err != nil {
+			return nil, fmt.Errorf("%w: %.80q", err, line)
+		}
+	}
+	return m, nil
+}
+
+var (
+	spaceFileForm = regexp.MustCompile(`^spaces-[0-9a-f]{16}/[0-9]{1,12}$`)
+	repoIDForm    = regexp.MustCompile(`^repo_[0-9a-f]{32}$`)
+)
+
+// checkRepoID refuses what is no repo's id: one that passes is safe in a path.
+func checkRepoID(id string) error {
+	if !repoIDForm.MatchString(id) {
+		return fmt.Errorf("%w: %.60q is no id of a repo", ErrInvalid, id)
+	}
+	return nil
+}
+
+// line reads a line. All that becomes a path is checked here.
+func (m *manifest) line(line string) (err error) {
+	kind, rest, _ := strings.Cut(line, " ")
+	switch kind {
+	case "space":
+		f := strings.SplitN(rest, " ", 4)
+		if len(f) != 4 || !spaceFileForm.MatchString(f[0]) {
+			return errBadLine
+		}
+		s := manifestSpace{file: f[0]}
+		if s.fileSum, err = parseFileSum(f[1], f[2]); err != nil {
+			return err
+		}
+		name, err := strconv.Unquote(f[3])
+		if err != nil || ledger.Space(name).Validate() != nil {
+			return errBadLine
+		}
+		s.name = ledger.Space(name)
+		m.spaces = append(m.spaces, s)
+	case "pack":
+		f := strings.Split(rest, " ")
+		if len(f) != 6 || checkRepoID(f[0]) != nil || packs.CheckName(f[1]) != nil {
+			return errBadLine
+		}
+		p := manifestPack{repo: f[0], name: f[1]}
+		if p.pack, err = parseFileSum(f[2], f[3]); err != nil {
+			return err
+		}
+		if p.idx, err = parseFileSum(f[4], f[5]); err != nil {
+			return err
+		}
+		m.packs = append(m.packs, p)
+	default:
+		return errBadLine
+	}
+	return nil
+}
+
+func parseFileSum(size, sum string) (f fileSum, err error) {
+	f.size, err = strconv.ParseInt(size, 10, 64)
+	raw, herr := hex.DecodeString(sum)
+	if err != nil || herr != nil || f.size < 0 || len(raw) != len(f.sum) {
+		return f, errBadLine
+	}
+	copy(f.sum[:], raw)
+	return f, nil
+}
+
+// checkBackupFormat refuses a folder that is no folder of backups.
+func checkBackupFormat(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, formatName))
+	if errors.Is(err, os.ErrNotExist) {
+		return &BackupError{formatName, fmt.Errorf("%s is no folder of backups: %w", dir, err)}
+	}
+	if err != nil {
+		return err
+	}
+	if string(text) != backupFormat+"\n" {
+		return &BackupError{formatName, fmt.Errorf("%.40q where this program knows %q", text, backupFormat)}
+	}
+	return nil
+}
