@@ -28,6 +28,7 @@ func TestBenchSmoke(t *testing.T) {
 		"commit-1", "commit-32", "commit-apply-1", "commit-apply-32", "commit-git", "branch-1", "branch-32",
 		"file-small", "file-large-noise", "file-large-again", "file-large-first", "diff-again", "diff-first", "fair-commit",
 		"remote-clone-full", "remote-clone-depth1", "remote-push", "push-1", "push-8", "push-git",
+		"upkeep-wire-clone-full", "upkeep-wire-clone-blobless", "upkeep-wire-fetch-1", "upkeep-wire-fetch-100", "upkeep-commit-clones", "upkeep-push-small",
 		"refs-info", "refs-ls", "refs-ls-remote", "refs-ls-remote-normal", "refs-push", "refs-push-own",
 		"refs-create", "refs-commit", "refs-get", "refs-list", "refs-list-created", "refs-delete",
 		"fetch-equal", "fetch-again", "fetch-clones", "fetch-memory-headgate", "fetch-memory-git",

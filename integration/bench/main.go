@@ -45,6 +45,7 @@ type options struct {
 	fleet    int           // how many clients fetch the same at once
 	large    int           // of the large blobs that a fleet fetches, together, in MiB
 	branches int           // sessions' branches of the repository that has many
+	pushing  time.Duration // how long small pushes go on; 0: what their row takes by itself
 	fixtures string        // where that repository is kept between runs
 }
 
@@ -60,6 +61,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.large, "large", 4096, "MiB of large blobs that are fetched while memory is watched")
 	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
+	flags.DurationVar(&o.pushing, "pushes-for", 0, "how long "+upkeepPushesRow+" goes on; 10 minutes when it is asked for by name")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -110,6 +112,9 @@ var groups = []group{
 	{"remote", remoteRows},
 	{"push", pushRows},
 	{"refs", refsRows},
+	{"upkeep-wire", upkeepWireRows},
+	{"upkeep-commit", upkeepCommitRows},
+	{"upkeep-push", upkeepPushRows},
 	{"fetch", fetchRows},
 }
 
@@ -117,6 +122,9 @@ var groups = []group{
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 && args[0] == crowdCommand {
 		return runCrowd(ctx, args[1:], out)
+	}
+	if len(args) > 0 && args[0] == readersCommand {
+		return runReaders(ctx, args[1:], out)
 	}
 	o, err := parse(args)
 	if err != nil {
