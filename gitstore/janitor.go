@@ -31,6 +31,9 @@ func (r *Repo) tidyOnce(ctx context.Context) error {
 // process shares the data folder nothing can be under way.
 func (r *Repo) tidy(ctx context.Context) error {
 	if r.store.shared {
+		if _, err := r.dir.SweepDead(r.store.scratch.gone); err != nil {
+			return err
+		}
 		_, err := r.dir.Sweep(sharedGrace)
 		return err
 	}

@@ -56,8 +56,12 @@ func TestPushLimits(t *testing.T) {
 		{"objects", Limits{PushLimits: PushLimits{PackObjects: 10}}, false, blobs(8, 5), blobs(9, 5), "pack has 11 objects, over the limit of 10"},
 		{"file", Limits{FileBytes: 1000}, false, blobs(1, 1000), blobs(1, 1001), "a file is over the limit of 1000 bytes"},
 		{"file by a delta", Limits{FileBytes: 1000}, false,
-			func(p *rawPack) { p.refDelta(p.add(BlobObject, "0123456789"), deltaOf(10, 10, strings.Repeat("x", 990))) },
-			func(p *rawPack) { p.refDelta(p.add(BlobObject, "0123456789"), deltaOf(10, 10, strings.Repeat("x", 991))) },
+			func(p *rawPack) {
+				p.refDelta(p.add(BlobObject, "0123456789"), deltaOf(10, 10, strings.Repeat("x", 990)))
+			},
+			func(p *rawPack) {
+				p.refDelta(p.add(BlobObject, "0123456789"), deltaOf(10, 10, strings.Repeat("x", 991)))
+			},
 			"an object is over the limit of 1000 bytes"},
 		{"inflated", Limits{PushLimits: PushLimits{PackInflated: 100_000}}, true, blobs(9, 10_000), blobs(10, 10_000), "pack inflates to over the limit of 100000 bytes"},
 		{"pack", Limits{PackBytes: 3000}, true, func(p *rawPack) { p.add(BlobObject, string(randomBytes(1, 2000))) }, func(p *rawPack) { p.add(BlobObject, string(randomBytes(1, 3000))) }, "pack is over the limit of 3000 bytes"},

@@ -186,8 +186,8 @@ func (r *Repo) indexFailed(c Caller, err error) (incoming, error) {
 		return incoming{}, err
 	}
 	switch {
-	case strings.Contains(exit.Stderr, "No space left on device"):
-		return incoming{}, fmt.Errorf("index pack: %w", syscall.ENOSPC)
+	case errors.Is(err, syscall.ENOSPC):
+		return incoming{}, err
 	case strings.Contains(exit.Stderr, "pack is corrupted (SHA1 mismatch)"):
 		return incoming{}, &unpackError{packFault("checksum does not match").Error()}
 	case c.Policy.RestrictsReads(), strings.Contains(exit.Stderr, "unresolved delta"):

@@ -141,7 +141,7 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	if r, err := s.cached(id); r != nil || err != nil {
 		return r, err
 	}
-	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases})
+	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases, Owner: s.scratch.owner()})
 	if errors.Is(err, fs.ErrNotExist) && s.dropped(ctx, id) {
 		return nil, ErrRepoNotFound // deleted since its name was read
 	}

@@ -1,7 +1,9 @@
 package gitstore
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,17 +15,37 @@ import (
 type scratch struct {
 	path string
 	lock *os.File
+	dead []string // owners whose folders were there and were left over
+}
+
+// owner is the name under which the packs' folders know this process.
+func (s *scratch) owner() string { return filepath.Base(s.path) }
+
+// gone reports whether the process that an owner's name stands for has ended.
+func (s *scratch) gone(owner string) bool {
+	if owner == s.owner() {
+		return false
+	}
+	lock, err := lockFolder(filepath.Join(filepath.Dir(s.path), owner))
+	if err == nil {
+		lock.Close()
+	}
+	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
 func openScratch(parent string) (*scratch, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, fmt.Errorf("make scratch folder: %w", err)
 	}
-	if err := sweepScratch(parent); err != nil {
+	dead, err := sweepScratch(parent)
+	if err != nil {
 		return nil, fmt.Errorf("sweep scratch folder: %w", err)
 	}
 	for try := 1; ; try++ {
 		s, err := newScratch(parent)
+		if err == nil {
+			s.dead = dead
+		}
 		if err == nil || try == scratchTries {
 			return s, err
 		}
@@ -47,7 +69,7 @@ func newScratch(parent string) (*scratch, error) {
 		lock.Close()
 		return nil, fmt.Errorf("lock scratch folder: %w", err)
 	}
-	return &scratch{path, lock}, nil
+	return &scratch{path: path, lock: lock}, nil
 }
 
 func lockFolder(path string) (*os.File, error) {
@@ -62,11 +84,11 @@ func lockFolder(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweepScratch removes the folders of processes that are gone.
-func sweepScratch(parent string) error {
+// sweepScratch removes the folders of processes that are gone, and gives their names.
+func sweepScratch(parent string) (dead []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range entries {
 		path := filepath.Join(parent, e.Name())
@@ -76,8 +98,9 @@ func sweepScratch(parent string) error {
 		}
 		os.RemoveAll(path) // what cannot be removed is tried again next time
 		lock.Close()
+		dead = append(dead, e.Name())
 	}
-	return nil
+	return dead, nil
 }
 
 func (s *scratch) close() {

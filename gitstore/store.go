@@ -122,6 +122,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.shared {
 		s.works.Go(func() { s.sweepIntents(intentPatience) })
 	}
+	s.works.Go(func() { s.sweepOrphans(s.scratch.dead) })
+	if s.shared {
+		s.works.Go(func() { s.watchOthers(othersEvery) })
+	}
 	if every := s.limits.UpkeepEvery; every > 0 {
 		s.works.Go(func() { s.keepUp(every) })
 	}

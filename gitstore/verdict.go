@@ -84,7 +84,7 @@ func failureReason(err error) string {
 		return err.Error()
 	case errors.Is(err, ErrProofTimeout):
 		return "checking what the push refers to took too long, try again"
-	case errors.Is(err, ledger.ErrNoSpace), errors.Is(err, syscall.ENOSPC):
+	case errors.Is(err, ledger.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "no space left on the server, try again later"
 	case errors.Is(err, ledger.ErrUnavailable), errors.Is(err, ledger.ErrClosed), errors.Is(err, ErrClosed),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"syscall"
 	"strconv"
 	"time"
 
@@ -274,6 +275,8 @@ var sentinels = []struct {
 	{gitstore.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
 
 	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
+	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
+	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{ledger.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "storage is unavailable"},
 	{ledger.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
 	{ledger.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, "request has more changes than one write may"},
@@ -331,10 +334,13 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 		x.retry = limit.retry
 		drain = s.refusedDrain(x, r)
 	}
-	// Somebody unknown gets his answer, and no more of his body is read.
-	known := x.who != nil && x.body != nil && drain > 0
-	if known {
+	waits, broken := x.awaitsContinue(r), x.body.broken()
+	known := x.who != nil && x.body != nil && drain > 0 && !waits && !broken
+	switch {
+	case known:
 		x.streamBoth()
+	case broken && !x.streams:
+		x.Header().Set("Connection", "close")
 	}
 	var written *resultError
 	if errors.As(err, &written) {
@@ -342,8 +348,13 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	} else {
 		x.problem(r, problemOf(err))
 	}
-	if known {
+	switch {
+	case known:
 		x.drain(drain)
+	case waits || broken:
+		x.linger(briefLinger)
+	default:
+		x.linger(s.Limits.HeaderTimeout)
 	}
 }
 

@@ -39,6 +39,14 @@ type ExitError struct {
 	Stderr string         // the end of what it said, at most 8 KiB
 }
 
+// Unwrap gives syscall.ENOSPC if git ended because its disk was full.
+func (e *ExitError) Unwrap() error {
+	if strings.Contains(e.Stderr, "No space left on device") {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
 // Error names the command, how it ended and its last line. That line may hold
 // paths of the server: it is for the log, not for a client.
 func (e *ExitError) Error() string {

@@ -18,6 +18,9 @@ type Options struct {
 	// MaxInMemory bounds each object that decoding a delta has to hold; what is
 	// larger is a *TooLargeError. 256 MiB when 0.
 	MaxInMemory int64
+	// Owner is whose incoming files and folders are, for SweepDead; a name without
+	// slashes, or none.
+	Owner string
 }
 
 func (o Options) withDefaults() Options {

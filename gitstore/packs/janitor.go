@@ -9,13 +9,34 @@ import (
 	"time"
 )
 
+// The names of incoming files and folders are incoming-[OWNER-]HEX, files with .tmp
+// behind it.
 const incomingPrefix = "incoming-"
+
+func (d *Dir) incomingName() string {
+	if d.o.Owner == "" {
+		return incomingPrefix + randomHex()
+	}
+	return IncomingOf(d.o.Owner) + randomHex()
+}
+
+// IncomingOf is what the names begin with of all that is incoming for an owner.
+func IncomingOf(owner string) string { return incomingPrefix + owner + "-" }
+
+// ownerOf is the owner in the name of something incoming; "" for none.
+func ownerOf(name string) string {
+	owner := strings.TrimPrefix(name, incomingPrefix)
+	if i := strings.LastIndexByte(owner, '-'); i >= 0 {
+		return owner[:i]
+	}
+	return ""
+}
 
 // Incoming makes an empty throw-away folder on the packs' file system, fit to be
 // a git process's GIT_OBJECT_DIRECTORY. The caller ends it by RemoveIncoming;
 // after a crash Sweep does.
 func (d *Dir) Incoming() (string, error) {
-	path := filepath.Join(d.packsPath(), incomingPrefix+randomHex())
+	path := filepath.Join(d.packsPath(), d.incomingName())
 	for _, p := range []string{path, filepath.Join(path, "pack"), filepath.Join(path, "info")} {
 		if err := d.fs.Mkdir(p); err != nil {
 			_ = removeTree(d.fs, path)
@@ -58,18 +79,38 @@ func (d *Dir) Files() ([]string, error) {
 // Sweep removes incoming files and folders that nothing has touched for longer
 // than grace, which must be longer than the longest request. It gives how many.
 func (d *Dir) Sweep(grace time.Duration) (int, error) {
+	limit := time.Now().Add(-grace)
+	return d.sweep(func(path string) (bool, error) {
+		touched, err := lastTouched(d.fs, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return !touched.After(limit), err
+	})
+}
+
+// SweepDead removes incoming files and folders whose owner is gone. It gives how many.
+func (d *Dir) SweepDead(gone func(owner string) bool) (int, error) {
+	return d.sweep(func(path string) (bool, error) {
+		owner := ownerOf(filepath.Base(path))
+		return owner != "" && gone(owner), nil
+	})
+}
+
+// sweep removes what is incoming and done with.
+func (d *Dir) sweep(done func(path string) (bool, error)) (int, error) {
 	entries, err := d.fs.ReadDir(d.packsPath())
 	if err != nil {
 		return 0, fmt.Errorf("sweep pack folder: %w", err)
 	}
-	n, limit := 0, time.Now().Add(-grace)
+	n := 0
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), incomingPrefix) {
 			continue
 		}
 		path := filepath.Join(d.packsPath(), e.Name())
-		touched, err := lastTouched(d.fs, path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && touched.After(limit) {
+		remove, err := done(path)
+		if err == nil && !remove {
 			continue
 		}
 		if err == nil {

@@ -40,7 +40,7 @@ func (d *Dir) NewWriter(ctx context.Context) (*Writer, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	w := &Writer{d: d, tmp: d.path(incomingPrefix+randomHex(), ".tmp"), seen: make(map[refpolicy.OID]struct{}), sum: sha1.New()}
+	w := &Writer{d: d, tmp: d.path(d.incomingName(), ".tmp"), seen: make(map[refpolicy.OID]struct{}), sum: sha1.New()}
 	f, err := d.fs.Create(w.tmp)
 	if err != nil {
 		return nil, fmt.Errorf("create pack: %w", err)
