@@ -85,9 +85,14 @@ func (q *request) sendFile(file *gitstore.File, a fileAnswer) error {
 			return err
 		}
 	}
-	q.x.WriteHeader(a.status)
 	// What is in memory goes out in one write; files take the way through ReadFrom.
-	if all, ok := content.(io.WriterTo); ok && file.Size <= inOneWrite && a.start+a.length == file.Size {
+	all, ok := content.(io.WriterTo)
+	whole := ok && file.Size <= inOneWrite && a.start+a.length == file.Size
+	if whole {
+		q.x.joined(q.r, a.length)
+	}
+	q.x.WriteHeader(a.status)
+	if whole {
 		_, err = all.WriteTo(q.x)
 		return err
 	}

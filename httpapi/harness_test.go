@@ -63,6 +63,7 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 	s := New(c)
 	srv := httptest.NewUnstartedServer(s)
 	srv.Config = s.HTTPServer()
+	srv.Listener = Listener(srv.Listener)
 	srv.Start()
 	t.Cleanup(func() {
 		srv.Close()

@@ -26,6 +26,8 @@ var _ Verifier = (*tokens.Verifier)(nil)
 type Config struct {
 	Store  *gitstore.Store
 	Tokens Verifier
+	// OperatorKey opens the operator's routes, and nothing else does; empty: nobody can.
+	OperatorKey string
 	// PublicURL is how clients reach this server, without a slash at its end; empty:
 	// what each request came to.
 	PublicURL string
@@ -74,13 +76,16 @@ func New(c Config) *Server {
 }
 
 // HTTPServer is an http.Server for s with the time and header limits that s is
-// meant to run under. Address, TLS and listening are the caller's.
+// meant to run under. Address, TLS and listening are the caller's; plain
+// connections should come from a Listener.
 func (s *Server) HTTPServer() *http.Server {
 	return &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: s.Limits.HeaderTimeout,
 		IdleTimeout:       s.Limits.KeepAlive,
 		MaxHeaderBytes:    s.Limits.HeaderBytes,
+		ConnContext:       withConn,
+		ConnState:         connState,
 		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
 	}
 }
@@ -94,6 +99,7 @@ const (
 	inOrg                  // a good token with the scope, whatever its repo
 	repoName               // and it names the repo, which need not exist
 	repoOpen               // and the repo exists and is opened
+	operator               // the operator's key, and no token
 )
 
 // A route is one operation with all its paths.
@@ -150,6 +156,11 @@ var routes = []route{
 	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, handle: (*Server).whoami},
 	{name: "limits", method: "GET", paths: []string{"/api/limits"}, access: anybody, handle: (*Server).limits},
 
+	{name: "operator.gc", method: "POST", paths: []string{operatorPrefix + "gc"}, access: operator, handle: (*Server).operatorGC},
+	{name: "operator.fsck", method: "POST", paths: []string{operatorPrefix + "fsck"}, access: operator, handle: (*Server).operatorFsck},
+	{name: "operator.export", method: "POST", paths: []string{operatorPrefix + "export"}, access: operator, handle: (*Server).operatorExport},
+	{name: "operator.backup", method: "POST", paths: []string{operatorPrefix + "backup"}, access: operator, handle: (*Server).operatorBackup},
+
 	{name: "health", method: "GET", paths: []string{"/healthz"}, bare: (*Server).health},
 	{name: "ready", method: "GET", paths: []string{"/readyz"}, bare: (*Server).ready},
 	{name: "metrics", method: "GET", paths: []string{"/metrics"}, bare: (*Server).metrics},
@@ -179,7 +190,12 @@ func (s *Server) handler(rt *route) echo.HandlerFunc {
 			return rt.bare(s, x, r)
 		}
 		q := &request{x: x, r: r}
-		err := s.admit(rt, q, ctx)
+		var err error
+		if rt.access == operator {
+			err = s.asOperator(r)
+		} else {
+			err = s.admit(rt, q, ctx)
+		}
 		if err == nil {
 			err = rt.handle(s, q)
 		}
@@ -205,6 +221,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.fail(x, r, err)
 		}
 		return
+	}
+	if strings.HasPrefix(path, operatorPrefix) {
+		// Nobody else learns what there is below it.
+		if err := s.asOperator(r); err != nil {
+			s.fail(x, r, err)
+			return
+		}
 	}
 	// The router matches RawPath where there is one and a decoded path otherwise;
 	// with it always there, a parameter is decoded once, by param, and never twice.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/headgate/headgate/httpapi"
 )
 
 // serveCmd runs the server until SIGINT or SIGTERM.
@@ -95,7 +97,7 @@ func (c *serveCmd) listen(stdout io.Writer) (net.Listener, error) {
 func (n *node) serve(ctx context.Context, l net.Listener, patience time.Duration, log *slog.Logger) error {
 	server := n.server.HTTPServer()
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- server.Serve(httpapi.Listener(l)) }()
 	var err error
 	select {
 	case err = <-failed:
