@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"syscall"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -275,6 +275,8 @@ var sentinels = []struct {
 	{gitstore.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
 
 	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
+	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
+	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
 	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{ledger.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "storage is unavailable"},
