@@ -180,14 +180,6 @@ func (b *BackupDir) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Sum is the SHA-256 of what was written of the file that has begun.
-func (b *BackupDir) Sum() (sum [sha256.Size]byte) {
-	if b.file != nil {
-		copy(sum[:], b.hash.Sum(nil))
-	}
-	return sum
-}
-
 // End implements BackupSink.
 func (b *BackupDir) End() error {
 	if b.file == nil {

@@ -11,5 +11,8 @@ type cli struct {
 	Token      tokenCmd      `cmd:"" help:"Sign a token and print it."`
 	GC         gcCmd         `cmd:"" name:"gc" help:"Remove what no ref and no pin leads to, and merge packs."`
 	Fsck       fsckCmd       `cmd:"" help:"Check repos: every object, all history, all indexes."`
-	Export     exportCmd     `cmd:"" help:"Write a repo as a plain bare repository."`
+	Export     exportCmd     `cmd:"" help:"Write a repo as a plain bare repository or a bundle."`
+	Backup     backupCmd     `cmd:"" help:"Back up everything that is kept into a folder."`
+	Restore    restoreCmd    `cmd:"" help:"Put a backup into a new data folder."`
+	Ledger     ledgerCmd     `cmd:"" help:"Move a ledger."`
 }

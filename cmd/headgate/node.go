@@ -44,8 +44,12 @@ func openNode(ctx context.Context, o nodeOptions) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
+	key, err := makeOperatorKey(o.data)
+	if err != nil {
+		return nil, errors.Join(err, n.close(ctx))
+	}
 	n.server = httpapi.New(httpapi.Config{
-		Store: n.store, Tokens: tokens.NewVerifier(o.authority.keys, time.Now),
+		Store: n.store, Tokens: tokens.NewVerifier(o.authority.keys, time.Now), OperatorKey: key,
 		PublicURL: o.publicURL, Ready: n.ready, Metrics: metrics,
 		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.limits.inForce(),
 	})
@@ -174,8 +178,14 @@ func newGit(o nodeOptions, m *httpapi.Metrics) (*gitcmd.Runner, error) {
 	return git, nil
 }
 
-// dataFormat is the version of the layout below the data folder.
-const dataFormat = "1"
+const (
+	// dataFormat is the version of the layout below the data folder.
+	dataFormat = "1"
+	// restoringFormat stands there while a backup is put into the folder.
+	restoringFormat = "restoring"
+)
+
+var errUnfinishedRestore = errors.New("a restore into this data folder was not finished: remove the folder and restore again")
 
 // checkFormat makes the data folder with its FORMAT file, or reads the file: a
 // layout this program does not know is refused.
@@ -191,7 +201,11 @@ func checkFormat(data string) error {
 	if err != nil {
 		return fmt.Errorf("read data format: %w", err)
 	}
-	if got := strings.TrimSpace(string(text)); got != dataFormat {
+	switch got := strings.TrimSpace(string(text)); got {
+	case dataFormat:
+	case restoringFormat:
+		return fmt.Errorf("%s: %w", data, errUnfinishedRestore)
+	default:
 		return fmt.Errorf("data folder %s has format %q, this program knows %s", data, got, dataFormat)
 	}
 	return nil

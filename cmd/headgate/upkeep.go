@@ -5,100 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/headgate/headgate/gitstore"
-	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
-	"github.com/headgate/headgate/httpapi"
+	"github.com/headgate/headgate/httpapi/client"
 )
-
-// A dataFlags says which store a command opens. With the embedded ledger no server
-// may run on it; with Redis the command is one more node.
-type dataFlags struct {
-	Data   string `required:"" placeholder:"DIR" type:"existingdir" help:"Folder of everything that is kept."`
-	Ledger string `default:"pebble" placeholder:"pebble|redis://HOST:PORT/DB" help:"Where refs and small objects live."`
-}
-
-// reposFlags pick repos.
-type reposFlags struct {
-	Org  string `placeholder:"ORG" help:"Only repos of this org."`
-	Repo string `placeholder:"REPO" help:"Only the repo of this name."`
-}
-
-func (f reposFlags) want(r gitstore.RepoInfo) bool {
-	return (f.Org == "" || f.Org == r.Org) && (f.Repo == "" || f.Repo == r.Name)
-}
-
-// errServerRuns: the store cannot be opened beside a running server.
-var errServerRuns = errors.New("a server is running on this data folder: it looks after its repos by itself; stop it to do this by hand")
 
 // errDamaged is the end of a check that has found something.
 var errDamaged = errors.New("damage was found")
 
-// withStore opens the store for one command and closes it again.
-func (f dataFlags) withStore(ctx context.Context, do func(*gitstore.Store) error) (err error) {
-	if _, err := os.Stat(f.Data + "/FORMAT"); err != nil {
-		return fmt.Errorf("%s is no data folder of headgate: %w", f.Data, err)
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	limits := defaultLimits()
-	limits.UpkeepEvery.Duration = -1 // the command does what it was called for, and nothing beside it
-	n, err := openStore(ctx, nodeOptions{data: f.Data, ledger: f.Ledger, limits: limits, log: log}, httpapi.NewMetrics())
-	if errors.Is(err, pebbledb.ErrInUse) {
-		return fmt.Errorf("%s: %w", f.Data, errServerRuns)
-	}
-	if err != nil {
-		return err
-	}
-	// A command that was interrupted still closes what it has opened.
-	defer func() { err = errors.Join(err, n.close(context.WithoutCancel(ctx))) }()
-	return do(n.store)
-}
-
 // gcCmd looks after repos.
 type gcCmd struct {
-	dataFlags
+	storeFlags
 	reposFlags
 	Now bool `help:"Also remove what is little, and the files of replaced packs at once."`
 }
 
 // Run tells of each repo what was done.
 func (c *gcCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.withStore(ctx, func(s *gitstore.Store) error {
-		reports, err := s.GC(ctx, c.want, c.Now)
-		for _, r := range reports {
+	return c.with(ctx, func(o operations) error {
+		return o.gc(ctx, c.reposFlags, c.Now, func(d client.Done) {
 			fmt.Fprintf(out, "%s/%s: %d dead objects gone, %d packs rewritten, %d merged, %d removed\n",
-				r.Repo.Org, r.Repo.Name, r.Prune.Dead, r.Prune.Condemned, r.Merged, r.Removed)
-		}
-		return err
+				d.Org, d.Repo, d.Dead, d.Condemned, d.Merged, d.Removed)
+		})
 	})
 }
 
 // fsckCmd checks repos.
 type fsckCmd struct {
-	dataFlags
+	storeFlags
 	reposFlags
 }
 
 // Run tells of each repo what is wrong with it; damage makes the command fail.
 func (c *fsckCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.withStore(ctx, func(s *gitstore.Store) error {
+	return c.with(ctx, func(o operations) error {
 		damaged := false
-		err := s.EachRepo(ctx, func(r *gitstore.Repo) error {
-			info := r.Info()
-			if !c.want(info) {
-				return nil
+		err := o.fsck(ctx, c.reposFlags, func(org, repo string, found []client.Finding) {
+			for _, f := range found {
+				fmt.Fprintf(out, "%s/%s: %s %s: %s\n", org, repo, f.Kind, f.Subject, f.Detail)
+				damaged = damaged || f.Kind != string(gitstore.FindPackUnknown)
 			}
-			findings, err := s.Fsck(ctx, r)
-			for _, f := range findings {
-				fmt.Fprintf(out, "%s/%s: %s\n", info.Org, info.Name, f)
-				damaged = damaged || f.Kind != gitstore.FindPackUnknown
+			if len(found) == 0 {
+				fmt.Fprintf(out, "%s/%s: sound\n", org, repo)
 			}
-			if err == nil && len(findings) == 0 {
-				fmt.Fprintf(out, "%s/%s: sound\n", info.Org, info.Name)
-			}
-			return err
 		})
 		if err == nil && damaged {
 			err = errDamaged
@@ -109,23 +60,61 @@ func (c *fsckCmd) Run(ctx context.Context, out io.Writer) error {
 
 // exportCmd writes one repo.
 type exportCmd struct {
-	dataFlags
-	Org  string `required:"" placeholder:"ORG" help:"The repo's org."`
-	Repo string `required:"" placeholder:"REPO" help:"The repo's name."`
-	To   string `required:"" placeholder:"DIR" type:"path" help:"Folder to be made."`
+	storeFlags
+	Org    string `required:"" placeholder:"ORG" help:"The repo's org."`
+	Repo   string `required:"" placeholder:"REPO" help:"The repo's name."`
+	To     string `placeholder:"DIR" type:"path" xor:"form" required:"" help:"Folder to be made: a plain bare repository."`
+	Bundle string `placeholder:"FILE" type:"path" xor:"form" required:"" help:"File to be made: a git bundle."`
 }
 
-// Run writes the folder and tells its name.
+// Run writes the folder or the file and tells its name.
 func (c *exportCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.withStore(ctx, func(s *gitstore.Store) error {
-		r, err := s.Repo(ctx, c.Org, c.Repo)
-		if err != nil {
-			return fmt.Errorf("%s/%s: %w", c.Org, c.Repo, err)
+	return c.with(ctx, func(o operations) error {
+		to, write := c.To, c.mirror
+		if c.Bundle != "" {
+			to, write = c.Bundle, c.bundle
 		}
-		if err := s.Export(ctx, r, c.To); err != nil {
+		if err := write(ctx, o); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, c.To)
+		fmt.Fprintln(out, to)
 		return nil
 	})
+}
+
+func (c *exportCmd) mirror(ctx context.Context, o operations) error {
+	to, err := gitstore.NewExportDir(c.To)
+	if err != nil {
+		return err
+	}
+	if err = o.mirror(ctx, c.Org, c.Repo, to); err == nil {
+		err = to.Finish()
+	}
+	if err != nil {
+		err = errors.Join(err, to.Abort())
+	}
+	return err
+}
+
+// bundle writes a file beside the one that is to be made, which is there whole or not at all.
+func (c *exportCmd) bundle(ctx context.Context, o operations) error {
+	if _, err := os.Lstat(c.Bundle); err == nil {
+		return fmt.Errorf("%s: %w", c.Bundle, os.ErrExist)
+	}
+	f, err := os.CreateTemp(filepath.Dir(c.Bundle), ".bundle-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	err = o.bundle(ctx, c.Org, c.Repo, f)
+	if err == nil {
+		err = errors.Join(f.Chmod(0o644), f.Sync())
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), c.Bundle); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(c.Bundle))
 }

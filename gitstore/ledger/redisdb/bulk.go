@@ -65,13 +65,7 @@ func (d *DB) Spaces(ctx context.Context, fn func(ledger.Space) error) error {
 			}
 		})
 	}
-	var err error
-	if cluster, ok := d.client.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
-	} else {
-		err = scan(ctx, d.client)
-	}
-	if err != nil {
+	if err := d.eachServer(ctx, scan); err != nil {
 		return d.fail(ctx, "list spaces in", "redis", err)
 	}
 	for _, s := range all {
@@ -83,6 +77,14 @@ func (d *DB) Spaces(ctx context.Context, fn func(ledger.Space) error) error {
 		}
 	}
 	return nil
+}
+
+// eachServer calls do with every server that holds a part of the ledger, at once.
+func (d *DB) eachServer(ctx context.Context, do func(context.Context, redis.Cmdable) error) error {
+	if cluster, ok := d.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return do(ctx, node) })
+	}
+	return do(ctx, d.client)
 }
 
 func (d *DB) scanSpaces(ctx context.Context, c redis.Cmdable, found func(ledger.Space)) error {
@@ -161,4 +163,36 @@ func loadArgs(c ledger.Chunk) (args []any, size int) {
 		size += len(en.Data)
 	}
 	return args, size
+}
+
+// ClearLoad takes away what a loading that failed has written, and ends it: the
+// ledger is as empty as it was found. It is for a DB opened with Options.Loading.
+func (d *DB) ClearLoad(ctx context.Context) error {
+	if !d.opt.Loading {
+		return fmt.Errorf("clear redis: %w: it was not opened to be loaded", ledger.ErrNotEmpty)
+	}
+	if err := d.eachServer(ctx, d.clearServer); err != nil {
+		return d.fail(ctx, "clear", "redis", err)
+	}
+	return d.FinishLoad(ctx)
+}
+
+// clearServer unlinks all keys of spaces but those that remember a drop.
+func (d *DB) clearServer(ctx context.Context, c redis.Cmdable) error {
+	for cursor := uint64(0); ; {
+		limited, cancel := d.limited(ctx, 0, 1000)
+		keys, next, err := c.Scan(limited, cursor, "headgate:{*", 1000).Result()
+		for i := 0; i < len(keys) && err == nil; i++ {
+			if !strings.HasSuffix(keys[i], "}:dropped") {
+				err = c.Unlink(limited, keys[i]).Err() // one by one: a cluster takes no others together
+			}
+		}
+		cancel()
+		if err != nil {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
 }

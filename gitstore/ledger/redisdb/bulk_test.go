@@ -120,6 +120,28 @@ func TestLoadingIsFinishedOrOfNoUse(t *testing.T) {
 	}
 }
 
+// What a loading that failed has left is taken away, also of a space that was not
+// finished: the next one begins with nothing.
+func TestClearLoad(t *testing.T) {
+	server := redistest.Start(t)
+	db := openLoading(t, server.URL())
+	half := ledger.Chunk{Items: []ledger.Item{{Key: "stale", Value: []byte("v")}}, Log: []ledger.Entry{{Seq: 1, At: time.Now(), Data: []byte("l")}}}
+	if err := errors.Join(db.Load(t.Context(), "half", half), db.Load(t.Context(), "whole", ledger.Chunk{State: &ledger.State{At: time.Now()}})); err != nil {
+		t.Fatalf("Load = %v", err)
+	}
+	if err := db.ClearLoad(t.Context()); err != nil {
+		t.Fatalf("ClearLoad = %v", err)
+	}
+	if keys := server.Do("KEYS", "*"); keys != "" {
+		t.Errorf("redis holds %q, want nothing", keys)
+	}
+	openLoading(t, server.URL())
+	server.Do("DEL", "headgate:loading")
+	if err := open(t, server.URL()).ClearLoad(t.Context()); !errors.Is(err, ledger.ErrNotEmpty) {
+		t.Errorf("ClearLoad of a ledger in use = %v, want it refused", err)
+	}
+}
+
 // A node that knew the space writes no more to what was loaded in its place.
 func TestLoadedSpaceIsANewIncarnation(t *testing.T) {
 	server := redistest.Start(t)

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// operatorKeyName is the file below the data folder with the key that opens the
+// operator's routes. Whoever can read the folder's secrets is the operator.
+const operatorKeyName = "operator.key"
+
+// The key is 32 random bytes as text, recognisable to tools that look for leaked secrets.
+var operatorKeyForm = regexp.MustCompile(`^hgop_[0-9a-f]{64}$`)
+
+var errBadOperatorKey = errors.New("it is no operator key")
+
+// makeOperatorKey reads the key of a data folder, and makes it if there is none. Of
+// several processes that make it at once one wins, and all have its key.
+func makeOperatorKey(data string) (string, error) {
+	path := filepath.Join(data, operatorKeyName)
+	key, err := readOperatorKey(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return key, err
+	}
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	if err := linkNew(path, "hgop_"+hex.EncodeToString(b[:])+"\n"); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("make operator key: %w", err)
+	}
+	return readOperatorKey(path)
+}
+
+// readOperatorKey reads a key's file. The error does not repeat what is in it.
+func readOperatorKey(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read operator key: %w", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if !operatorKeyForm.MatchString(key) {
+		return "", fmt.Errorf("read operator key %s: %w", path, errBadOperatorKey)
+	}
+	return key, nil
+}
+
+// linkNew makes a file that only its owner may read, whole and durable; one that is
+// there is os.ErrExist.
+func linkNew(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

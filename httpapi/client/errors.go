@@ -1,0 +1,37 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of asking.
+var (
+	// ErrBadURL: the server's address is not http://HOST or https://HOST.
+	ErrBadURL = errors.New("the server's address is not of the form http://HOST:PORT or https://HOST:PORT")
+	// ErrCut: the answer ended before its end. Nothing of it may be taken for whole.
+	ErrCut = errors.New("the server's answer was cut")
+	// ErrSilent: the server has told nothing for very long.
+	ErrSilent = errors.New("the server is silent")
+	// ErrBadAnswer: what came is not what a server sends.
+	ErrBadAnswer = errors.New("the server's answer makes no sense")
+)
+
+var (
+	errOutOfPlace = fmt.Errorf("%w: an event out of its place", ErrBadAnswer)
+	errNotTaken   = errors.New("nobody reads on")
+)
+
+// A ServerError is a server's refusal, or its word that the work has failed.
+type ServerError struct {
+	Status int    // of the answer; 0: told after the work had begun
+	Code   string // as in the API's error bodies
+	Text   string
+}
+
+func (e *ServerError) Error() string {
+	if e.Status == 401 {
+		return "the server does not know this operator key"
+	}
+	return "the server says: " + e.Text
+}
