@@ -277,8 +277,6 @@ var sentinels = []struct {
 	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
 	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
-	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
-	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{ledger.ErrUnavailable, http.StatusServiceUnavailable, codeUnavailable, "storage is unavailable"},
 	{ledger.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
 	{ledger.ErrTooLarge, http.StatusRequestEntityTooLarge, codeTooLarge, "request has more changes than one write may"},

@@ -65,6 +65,10 @@ func (s *Server) newExchange(w http.ResponseWriter, r *http.Request) (*exchange,
 		x.body = &idleBody{ReadCloser: r.Body, conn: x.conn, window: x.window, left: x.window, streams: x.streams}
 		r = r.WithContext(r.Context())
 		r.Body = x.body
+		// Of a body that no handler reads net/http reads on by itself, for as long as it takes.
+		if !x.streams {
+			_ = x.conn.SetReadDeadline(x.start.Add(x.window))
+		}
 	}
 	h := w.Header()
 	h["X-Request-Id"] = []string{x.id}
@@ -193,13 +197,41 @@ func (x *exchange) streamBoth() {
 }
 
 // drain reads the rest of the body away, up to limit bytes, so that a client that
-// looks at the answer only after sending everything gets to see it. HTTP/2 ends an
-// answer only with the handler, and its clients listen while they send: there it
-// would make both sides wait.
+// looks at the answer only after sending everything gets to see it. If the body does
+// not come to its end, nobody knows where the next request would begin, and the
+// connection is cut. HTTP/2 ends an answer only with the handler, and its clients
+// listen while they send: there it would make both sides wait.
 func (x *exchange) drain(limit int64) {
-	if x.body == nil || x.body.end != nil || x.streams {
+	if x.body == nil || x.body.end == io.EOF || x.streams {
 		return
 	}
 	_ = x.conn.Flush()
 	_, _ = io.CopyN(io.Discard, x.body, limit)
+	if x.body.broken() {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// awaitsContinue reports whether the client still waits to be told that its body is
+// wanted.
+func (x *exchange) awaitsContinue(r *http.Request) bool {
+	return x.body != nil && !x.body.asked && r.Header.Get("Expect") != ""
+}
+
+// What is read and thrown away for clients that are not known, or owe nothing more.
+const (
+	lingerBytes = 4 << 20
+	briefLinger = time.Second // who waits for 100 Continue, or has broken off, need send nothing more
+)
+
+// linger is drain for those who are owed no more than to see their answer: a little
+// of the body is read, for a short time. If that was not all of it, the connection
+// is closed, which the answer says.
+func (x *exchange) linger(limit time.Duration) {
+	if x.body == nil || x.body.end == io.EOF || x.streams {
+		return
+	}
+	_ = x.conn.Flush()
+	_ = x.conn.SetReadDeadline(time.Now().Add(limit))
+	_, _ = io.CopyN(io.Discard, x.body.ReadCloser, lingerBytes)
 }

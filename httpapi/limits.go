@@ -108,7 +108,11 @@ type idleBody struct {
 	paid    int64         // of brought that pass knows of, or that are too few to count
 	pass    *pass         // of the request; nil until it is let in
 	held    []byte        // read ahead
+	asked   bool          // something was read, or tried to be
 }
+
+// broken reports whether the body ended otherwise than at its end.
+func (b *idleBody) broken() bool { return b != nil && b.end != nil && b.end != io.EOF }
 
 // smallBody is the size up to which a body is read ahead, before its request takes
 // a turn; countedBody the size from which on a body counts as an upload.
@@ -155,6 +159,7 @@ func (b *idleBody) read(p []byte) (int, error) {
 	if b.end != nil {
 		return 0, b.end
 	}
+	b.asked = true
 	begun := time.Now()
 	_ = b.conn.SetReadDeadline(begun.Add(b.left)) // a writer without deadlines (in tests) has no timeouts
 	n, err := b.ReadCloser.Read(p)
