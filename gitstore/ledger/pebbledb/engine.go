@@ -25,6 +25,7 @@ type engine struct {
 	syncer  sync.WaitGroup
 
 	recent *recent
+	dead   *deadKeys
 
 	ids   *idFilter
 	swept atomic.Uint32 // the newest slot for which old batch ids were dropped
@@ -88,7 +89,7 @@ func openEngine(db *DB, g *guard) (e *engine, err error) {
 	e = &engine{
 		pdb: pdb, guard: g, db: db,
 		flights: make(chan *flight, maxFlights), views: map[*view]struct{}{},
-		recent: newRecent(),
+		recent: newRecent(), dead: newDeadKeys(),
 	}
 	e.spaces.states = map[ledger.Space]*space{}
 	e.syncer.Go(e.sync)
@@ -174,6 +175,7 @@ func (e *engine) refusal() error {
 func (e *engine) close() error {
 	close(e.flights)
 	e.syncer.Wait()
+	e.dead.close()
 	for v := range e.views {
 		_ = v.snap.Close()
 	}

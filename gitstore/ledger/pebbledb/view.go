@@ -223,12 +223,15 @@ func (v *view) iterate(lower, upper []byte, limit int, f func(key, value []byte)
 		return fmt.Errorf("%w: read keys: %w", ledger.ErrUnavailable, err)
 	}
 	var failed error
+	given, end := 0, upper
 	for ok := it.First(); ok && failed == nil; ok = it.Next() {
 		failed = f(it.Key(), it.Value())
-		if limit--; limit == 0 {
+		if given++; given == limit {
+			end = append([]byte(nil), it.Key()...)
 			break
 		}
 	}
+	v.engine.dead.met(it.Stats().ForwardStepCount[pebble.InternalIterCall]-given, v.engine.pdb, lower, end)
 	if err := it.Close(); err != nil {
 		return fmt.Errorf("%w: read keys: %w", ledger.ErrUnavailable, err)
 	}
