@@ -3,6 +3,7 @@ package pebbledb
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -11,7 +12,7 @@ import (
 )
 
 // Reading the first keys of a range whose oldest were deleted costs little again soon
-// after it was found to cost much.
+// after somebody found it to cost much.
 func TestReadsOfWhatWasDeletedBecomeCheap(t *testing.T) {
 	db, err := Open("ledger", Options{FS: vfs.NewMem()})
 	if err != nil {
@@ -34,7 +35,6 @@ func TestReadsOfWhatWasDeletedBecomeCheap(t *testing.T) {
 			}
 		}
 	}
-	e := db.engine
 	read := func() (dead int) {
 		v, err := db.Read(t.Context(), "s")
 		if err != nil {
@@ -60,8 +60,16 @@ func TestReadsOfWhatWasDeletedBecomeCheap(t *testing.T) {
 	if dead := read(); dead < manyDead {
 		t.Fatalf("the first read met %d deleted keys, want at least %d, or this tests nothing", dead, manyDead)
 	}
-	e.dead.work.Wait()
-	if dead := read(); dead > 100 {
-		t.Errorf("a read after the merge met %d deleted keys, want few", dead)
+	// A table that lies alone is merged by Pebble itself, somewhat later.
+	for limit := time.After(time.Minute); ; {
+		dead := read()
+		if dead < 100 {
+			return
+		}
+		select {
+		case <-limit:
+			t.Fatalf("a read a minute later met %d deleted keys, want few", dead)
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 }
