@@ -349,7 +349,9 @@ var fleetWork = []struct {
 		f.wantRefs(f.lsRefs(f.not, EphemeralRemote), fleetTags+2)
 	}},
 	{"ls-refs, confined", false, func(f *fleet) { f.wantRefs(f.lsRefs(f.own, EphemeralRemote), 1) }},
-	{"ls-refs of a prefix", false, func(f *fleet) { f.wantRefs(f.lsRefs(f.all, EphemeralRemote, "refs/heads/team/", "refs/tags/"), fleetTags+2) }},
+	{"ls-refs of a prefix", false, func(f *fleet) {
+		f.wantRefs(f.lsRefs(f.all, EphemeralRemote, "refs/heads/team/", "refs/tags/"), fleetTags+2)
+	}},
 	{"push onto a session, confined", false, func(f *fleet) {
 		command, pack := f.pushOf("refs/heads/s/1", f.at(session1))
 		f.push(f.own, EphemeralRemote, command, pack, "ok refs/heads/s/1")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 
 	"github.com/headgate/headgate/gitstore/packs"
@@ -318,13 +319,14 @@ func (r *Repo) abbreviated(ctx context.Context, digits string) ([]refpolicy.OID,
 			return nil, err
 		}
 		err := r.eachPack(func(p *packs.Pack) {
-			p.ForEach(func(oid refpolicy.OID, _ int64) bool {
-				order := strings.Compare(string(oid[:len(low)]), string(low))
-				if order == 0 {
-					keep(oid)
+			first := sort.Search(p.Count(), func(i int) bool { oid := p.OID(i); return string(oid[:len(low)]) >= string(low) })
+			for i := first; i < p.Count(); i++ {
+				oid := p.OID(i)
+				if string(oid[:len(low)]) != string(low) {
+					break
 				}
-				return order <= 0
-			})
+				keep(oid)
+			}
 		})
 		if !errors.Is(err, packs.ErrPackMissing) || try == listTries {
 			return found, err
