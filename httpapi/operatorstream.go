@@ -115,13 +115,18 @@ func (st *operatorStream) beat(done <-chan struct{}) {
 			return
 		case <-t.C:
 		}
-		st.mu.Lock()
-		silent := st.silent
-		st.silent = true
-		st.mu.Unlock()
-		if silent {
-			_ = st.send(operatorEvent{Type: "progress"})
-		}
+		st.tick()
+	}
+}
+
+// tick tells that the stream lives if it was silent since the last tick.
+func (st *operatorStream) tick() {
+	st.mu.Lock()
+	silent := st.silent
+	st.silent = true
+	st.mu.Unlock()
+	if silent {
+		_ = st.send(operatorEvent{Type: "progress"})
 	}
 }
 
