@@ -26,8 +26,12 @@ type gcCmd struct {
 func (c *gcCmd) Run(ctx context.Context, out io.Writer) error {
 	return c.with(ctx, func(o operations) error {
 		return o.gc(ctx, c.reposFlags, c.Now, func(d client.Done) {
-			fmt.Fprintf(out, "%s/%s: %d dead objects gone, %d packs rewritten, %d merged, %d removed\n",
-				d.Org, d.Repo, d.Dead, d.Condemned, d.Merged, d.Removed)
+			index := ""
+			if d.Indexed {
+				index = ", index written anew"
+			}
+			fmt.Fprintf(out, "%s/%s: %d dead objects gone, %d packs rewritten, %d merged, %d removed%s\n",
+				d.Org, d.Repo, d.Dead, d.Condemned, d.Merged, d.Removed, index)
 		})
 	})
 }

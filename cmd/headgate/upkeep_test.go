@@ -82,7 +82,7 @@ func TestGCAndFsckOfAFolder(t *testing.T) {
 		t.Errorf("gc of no repo = %d, %q, %q", status, out, errs)
 	}
 	status, out, errs = headgate(t, "gc", "--now", "--data", s.data)
-	if want := "acme/site: 3 dead objects gone, 1 packs rewritten, 0 merged, 1 removed\n"; status != 0 || out != want {
+	if want := "acme/site: 3 dead objects gone, 1 packs rewritten, "; status != 0 || !strings.HasPrefix(out, want) {
 		t.Errorf("gc --now = %d, %q, %q, want %q", status, out, errs, want)
 	}
 	n := openShop(t, s.data)
@@ -142,7 +142,10 @@ func TestUpkeepBesideAServer(t *testing.T) {
 	s := newShop(t)
 	n := openShop(t, s.data)
 	defer n.close(context.Background())
-	for _, args := range [][]string{{"gc", "--now"}, {"fsck"}, {"export", "--org", "acme", "--repo", "site", "--to", t.TempDir() + "/x"}} {
+	for _, args := range [][]string{
+		{"gc", "--now"}, {"fsck"}, {"export", "--org", "acme", "--repo", "site", "--to", t.TempDir() + "/x"},
+		{"export", "--org", "acme", "--repo", "site", "--bundle", t.TempDir() + "/x"}, {"backup", "--to", t.TempDir() + "/x"},
+	} {
 		status, out, errs := headgate(t, append(args, "--data", s.data)...)
 		if status != exitFailed || out != "" || !strings.Contains(errs, errServerRuns.Error()) {
 			t.Errorf("%s beside a server = %d, %q, %q, want %d and the reason", args[0], status, out, errs, exitFailed)
