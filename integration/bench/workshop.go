@@ -164,9 +164,18 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
+// settings are those of the servers that are measured: one token makes all requests
+// of a row, more in a second than it may by default.
+const settings = "[limits]\ntoken_rate = 1_000_000\ntoken_burst = 1_000_000\n"
+
 // headgate starts the server over data.
 func (w *workshop) headgate(data string) (*process, error) {
-	return w.start("headgate", "serve", "--listen", "127.0.0.1:0", "--data", data, "--trust", org+"="+w.publicKey(), "--trust", greedyOrg+"="+w.publicKey())
+	config := filepath.Join(w.dir, "headgate.toml")
+	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+		return nil, err
+	}
+	return w.start("headgate", "serve", "--listen", "127.0.0.1:0", "--data", data, "--config", config,
+		"--trust", org+"="+w.publicKey(), "--trust", greedyOrg+"="+w.publicKey())
 }
 
 // rate lets clients work side by side for a repetition's time and tells how many
