@@ -118,8 +118,15 @@ func (f *fetcher) fetches(remote, side string) side {
 		}
 		client := filepath.Join(f.w.scratch, "fetch-client-"+side)
 		defer os.RemoveAll(client)
-		if _, err := git(ctx, "", nil, "clone", "-q", "--bare", "--shared", "--single-branch", "--branch", "main", f.fixture, client); err != nil {
+		// Without alternates, for which git starts processes of its own.
+		if _, err := git(ctx, "", nil, "clone", "-q", "--bare", "--no-hardlinks", "--single-branch", "--branch", "main", f.fixture, client); err != nil {
 			return 0, err
+		}
+		for _, setting := range []string{"gc.auto=0", "maintenance.auto=false"} {
+			name, value, _ := strings.Cut(setting, "=")
+			if _, err := git(ctx, client, nil, "config", name, value); err != nil {
+				return 0, err
+			}
 		}
 		return timed(1, func(int) error {
 			_, err := git(ctx, client, nil, "fetch", "-q", remote, "refs/heads/"+branch+":refs/heads/"+branch)
