@@ -376,43 +376,6 @@ func TestCase1_10_And_A12_ExpiredTokenBeforeAnyPack(t *testing.T) {
 	g.run(clone, "push", "-q", r.remote(r.write), "HEAD:main")
 }
 
-// A push cut at random offsets moves nothing and leaves nothing behind.
-func TestF03_PushCutAtRandomOffsets(t *testing.T) {
-	onEachEngine(t, func(t *testing.T, g *gate) {
-		rng := random(t)
-		r, head := g.seeded()
-		clone := r.clone(r.remote(r.write))
-		write(t, clone, "big", string(noise(t, 6<<20)))
-		for i := range 50 {
-			write(t, clone, fmt.Sprintf("d/%d", i), fmt.Sprint(i))
-		}
-		g.run(clone, "add", "-A")
-		g.run(clone, "commit", "-q", "-m", "big")
-		next := g.run(clone, "rev-parse", "HEAD")
-		pack := g.git.Run(clone, []byte(next+"\n^"+head+"\n"), "pack-objects", "--revs", "--stdout", "-q")
-		if pack.Err != nil {
-			t.Fatal(pack.All())
-		}
-		whole := pushBody("report-status", pack.Stdout, pushCommand{head, next, "refs/heads/main"})
-		before := g.packs()
-		for i := range 50 {
-			n := rng.IntN(len(whole) - 1)
-			if i < 10 {
-				n = rng.IntN(400) // commands and the pack's first entries too
-			}
-			r.cutPush(whole, n, i%2 == 0)
-			if got := r.head("main", false); got != head {
-				t.Fatalf("a push cut after %d of %d bytes moved main to %s", n, len(whole), got)
-			}
-		}
-		wantLeftovers(t, g)
-		if after := g.packs(); after != before {
-			t.Errorf("%d packs after 50 cut pushes, %d before", after, before)
-		}
-		wantHas(t, "the whole push", r.rawPush(false, pack.Stdout, pushCommand{head, next, "refs/heads/main"}), "unpack ok", "ok refs/heads/main")
-	})
-}
-
 // cutPush sends the first n bytes of a push, whole requests announced or in chunks,
 // then breaks the connection and waits until the server has noticed.
 func (r *repo) cutPush(whole string, n int, chunked bool) {
