@@ -25,8 +25,9 @@
 //
 // Settling moves hot objects into packs (settle.go). Pruning takes away what no ref
 // and no pin leads to (prune.go, marks.go), merging unites small packs of a kind
-// (merge.go). Both write new packs with git (repack.go) and put them in the place of
-// old ones in one batch. An old pack is then condemned: who reads in it goes on, and
+// (merge.go), with deltas. Both write new packs with git (repack.go) and put them in
+// the place of old ones in one batch. An index over the packs lets git answer without
+// walking (midx.go says why it may be old). An old pack is then condemned: who reads in it goes on, and
 // its files are removed after a grace (condemned.go). upkeep.go says when all this
 // comes about. Several nodes may do it at once; the batches make it right, a lease
 // only saves work.
@@ -43,6 +44,8 @@
 //	born/<oid>                by which ref a commit came in
 //	o/<oid>                   a hot object, deflated as in a pack
 //	gc/pruned                 when it was pruned last, and up to which log entry
+//	gc/index                  which index is in use
+//	index/<name>              an index: live, condemned or dead
 //	gc/lease                  who looks after its packs, and until when
 //	pack/<name>               a pack: live, condemned or dead
 //	pin/<id>                  a pin
@@ -57,6 +60,7 @@
 //	repos/<2 hex>/<id>/
 //	    packs/<name>.pack|.idx    registered packs, and incoming ones being written
 //	    objects/pack/             hard links to them: all that git sees
+//	    indexes/<name>/           what git keeps over many packs, with links to them
 //	    HEAD config refs/         what git needs to take the folder for a repository
 //	scratch/run-*/                files that need not survive the process: spooled
 //	                              contents, hot packs for git, inflated large blobs

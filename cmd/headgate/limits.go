@@ -72,6 +72,7 @@ type Limits struct {
 	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound; 1,000
 	PruneEvery     Duration `toml:"prune_every"`     // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int      `toml:"merge_packs"`     // merge packs when so many have come together; 5
+	IndexObjects   int      `toml:"index_objects"`   // write an index when so many packed objects have come since the last one; 1,000
 	MergeBytes     int64    `toml:"merge_bytes"`     // the largest pack that is merged with others; 1 GiB
 
 	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
@@ -111,7 +112,7 @@ func defaultLimits() Limits {
 		FetchCacheFor: Duration{10 * time.Minute}, FetchSpareBytes: gib,
 
 		UpkeepEvery: Duration{time.Minute}, PackGrace: Duration{6 * time.Hour},
-		PruneDeletions: 1_000, PruneEvery: Duration{24 * time.Hour}, MergePacks: 5, MergeBytes: gib,
+		PruneDeletions: 1_000, PruneEvery: Duration{24 * time.Hour}, MergePacks: 5, MergeBytes: gib, IndexObjects: 1_000,
 
 		WatermarkBytes: 256 * mib, ReserveBytes: 96 * mib, LedgerCacheBytes: 64 * mib,
 	}
@@ -164,6 +165,7 @@ func (l Limits) check() error {
 		{"open_repos", int64(l.OpenRepos), 1, 1_000_000},
 		{"prune_deletions", int64(l.PruneDeletions), 1, 1_000_000_000},
 		{"merge_packs", int64(l.MergePacks), 2, 10_000},
+		{"index_objects", int64(l.IndexObjects), 1, 10_000_000},
 		{"merge_bytes", l.MergeBytes, mib, most},
 		{"watermark_bytes", l.WatermarkBytes, 0, most},
 		{"reserve_bytes", l.ReserveBytes, pebbledb.MinReserve, most}, // with less a full disk could not be read

@@ -54,6 +54,7 @@ func (l Limits) ofStore() gitstore.Limits {
 		ProofTimeout: l.ProofTimeout.Duration, OpenRepos: l.OpenRepos, RefsPerPush: l.RefsPerPush,
 		UpkeepEvery: l.UpkeepEvery.Duration, PackGrace: l.PackGrace.Duration,
 		PruneDeletions: l.PruneDeletions, PruneEvery: l.PruneEvery.Duration, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
+		IndexObjects: l.IndexObjects,
 	}
 }
 
