@@ -22,6 +22,7 @@ type fetchCache struct {
 	dir    string
 	limits Limits
 	log    *slog.Logger
+	create func() (spoolFile, error)
 	space  func(dir string) int64 // free bytes on the disk
 
 	closing sync.WaitGroup // files that are being removed, which takes its time for large ones
@@ -59,7 +60,10 @@ func newFetchCache(dir string, l Limits, log *slog.Logger) (*fetchCache, error) 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return &fetchCache{dir: dir, limits: l, log: log, space: freeSpace, answers: map[fetchKey]*fetchAnswer{}, idle: list.New()}, nil
+	return &fetchCache{
+		dir: dir, limits: l, log: log, create: func() (spoolFile, error) { return nameless(dir) }, space: freeSpace,
+		answers: map[fetchKey]*fetchAnswer{}, idle: list.New(),
+	}, nil
 }
 
 // freeSpace is what is free on dir's disk; a disk that does not tell has enough.
@@ -97,7 +101,7 @@ func (f *fetchCache) add(ctx context.Context, key fetchKey) *fetchAnswer {
 	}
 	a := &fetchAnswer{f: f, key: key, listed: true}
 	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-	a.spool = newFetchSpool(f.dir, a.room, a.direct)
+	a.spool = newFetchSpool(f.create, a.room, a.direct)
 	f.answers[key] = a
 	return a
 }

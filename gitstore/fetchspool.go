@@ -15,14 +15,13 @@ import (
 // When the file can take no more, what follows is handed from the one who writes to
 // all readers, who then wait for each other.
 type fetchSpool struct {
-	dir string
-
-	// What the file asks for; called by who writes, without mu.
+	// Called by who writes, without mu.
+	create func() (spoolFile, error)
 	room   func(n int64) bool // whether n bytes more may be kept, which then count
 	direct func(err error)    // the file takes no more; err is that of the disk, or nil. No reader comes any more
 
-	isOut bool     // direct was called; for who writes
-	file  *os.File // nil until there is something; set before made tells of it
+	isOut bool      // direct was called; for who writes
+	file  spoolFile // nil until there is something; set before made tells of it
 
 	mu      sync.Mutex // guards all below; who writes alone changes them, but for readers
 	changed sync.Cond
@@ -34,8 +33,15 @@ type fetchSpool struct {
 	readers map[*spoolReader]struct{}
 }
 
-func newFetchSpool(dir string, room func(int64) bool, direct func(error)) *fetchSpool {
-	s := &fetchSpool{dir: dir, room: room, direct: direct, readers: map[*spoolReader]struct{}{}}
+// A spoolFile keeps bytes until it is closed.
+type spoolFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+}
+
+func newFetchSpool(create func() (spoolFile, error), room func(int64) bool, direct func(error)) *fetchSpool {
+	s := &fetchSpool{create: create, room: room, direct: direct, readers: map[*spoolReader]struct{}{}}
 	s.changed.L = &s.mu
 	return s
 }
@@ -64,7 +70,7 @@ func (s *fetchSpool) keep(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	if s.file == nil {
-		if s.file, err = nameless(s.dir); err != nil {
+		if s.file, err = s.create(); err != nil {
 			return 0, err
 		}
 	}
@@ -78,7 +84,7 @@ func (s *fetchSpool) keep(p []byte) (n int, err error) {
 }
 
 // nameless makes a file that is gone when it is closed or the process ends.
-func nameless(dir string) (*os.File, error) {
+func nameless(dir string) (spoolFile, error) {
 	f, err := os.CreateTemp(dir, "fetch-")
 	if err != nil {
 		return nil, err
