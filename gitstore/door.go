@@ -235,6 +235,7 @@ type prepared struct {
 	now      time.Time       // what the records in it say
 	gen      []byte          // the prune generation that it checks
 	foreign  map[string]bool // keys of checks that are the caller's or the guard's
+	folders  map[string]bool // names that the batch checks not to be refs
 	carries  bool            // the update's objects and pack are in it
 	hot      int             // objects for the hot tier in it
 	hotBytes int
@@ -364,12 +365,19 @@ func clashing(ctx context.Context, v ledger.View, name refpolicy.RefName) (refpo
 }
 
 // foldersOf are the names that may not be refs if name is one: refs/heads/a for
-// refs/heads/a/b. The fixed parts of the name space are no refs anyway.
+// refs/heads/a/b. The fixed parts of the name space are no refs anyway: no road lets
+// refs/heads, or that of a namespace of ours, be made.
 func foldersOf(name refpolicy.RefName) []string {
-	parts := strings.Split(string(name), "/")
+	fixed := ""
+	for _, namespace := range []string{refpolicy.EphemeralPrefix, refpolicy.StatePrefix} {
+		if strings.HasPrefix(string(name), namespace+refpolicy.RefsPrefix) {
+			fixed = namespace
+		}
+	}
+	parts := strings.Split(string(name[len(fixed):]), "/")
 	var folders []string
 	for n := 3; n < len(parts); n++ {
-		folders = append(folders, strings.Join(parts[:n], "/"))
+		folders = append(folders, fixed+strings.Join(parts[:n], "/"))
 	}
 	return folders
 }

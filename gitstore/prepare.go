@@ -183,7 +183,7 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 		if res.Kind == refpolicy.Delete && !checkedMeta {
 			b.Checks, checkedMeta = append(b.Checks, ledger.Equal(metaKey, st.meta)), true
 		}
-		if err := d.fillRef(ctx, b, res, st, st.recs[n]); err != nil {
+		if err := d.fillRef(ctx, p, res, st, st.recs[n]); err != nil {
 			return err
 		}
 		entry.Changes = append(entry.Changes, LogChange{res.Ref, res.Old, res.New, res.Kind.String()})
@@ -199,7 +199,8 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 	return d.fillObjects(p, st)
 }
 
-func (d *door) fillRef(ctx context.Context, b *ledger.Batch, res *RefResult, st *state, old refRecord) error {
+func (d *door) fillRef(ctx context.Context, p *prepared, res *RefResult, st *state, old refRecord) error {
+	b := &p.batch
 	if !res.Old.IsZero() {
 		b.Deletes = append(b.Deletes, tipKey(res.Old, res.Ref))
 	}
@@ -215,7 +216,13 @@ func (d *door) fillRef(ctx context.Context, b *ledger.Batch, res *RefResult, st 
 		rec.created = st.now
 		b.Checks = append(b.Checks, ledger.AbsentPrefix(refKey(res.Ref)+"/"))
 		for _, f := range foldersOf(res.Ref) {
-			b.Checks = append(b.Checks, ledger.Absent(refKeys+f))
+			if p.folders == nil {
+				p.folders = map[string]bool{}
+			}
+			if !p.folders[f] { // many branches are made in one folder
+				p.folders[f] = true
+				b.Checks = append(b.Checks, ledger.Absent(refKeys+f))
+			}
 		}
 		if key, ok := createdKey(res.Ref, rec.created); ok {
 			b.Sets = append(b.Sets, ledger.Set{Key: key})
