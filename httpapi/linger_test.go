@@ -70,7 +70,9 @@ func TestCase1_10_LargeBodyOfSomebodyUnknown(t *testing.T) {
 
 // What follows a body that is broken is never taken for a request.
 func TestF01_BrokenBodyEndsItsConnection(t *testing.T) {
-	g := newGate(t, func(c *Config) { c.Limits.IdleTimeout = 200 * time.Millisecond })
+	g := newGate(t, func(c *Config) {
+		c.Limits.IdleTimeout, c.Limits.HeaderTimeout = 200*time.Millisecond, 200*time.Millisecond
+	})
 	r := g.newRepo("r")
 	head := r.commit(nil, file{path: "a", data: "1"})
 	next := "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -27,6 +27,9 @@ func TestF01_ClientsOfAllAges(t *testing.T) {
 	for scheme, g := range map[string]*gate{"http": plain, "https": secure} {
 		wide := g.wide(t)
 		for _, impl := range implementations {
+			if impl.plain && g.Cert != nil {
+				continue
+			}
 			all.Go(func() error {
 				t.Run(scheme+"/"+impl.name, func(t *testing.T) {
 					mine := *g
@@ -209,7 +212,7 @@ func (j *journey) wantRefusal(step string, err error, words string) {
 	if err == nil {
 		j.t.Fatalf("%s: %s succeeded, want it refused", j.name, step)
 	}
-	if !j.mute && !regexp.MustCompile(words).MatchString(err.Error()) {
+	if !regexp.MustCompile(words).MatchString(err.Error()) {
 		j.t.Errorf("%s: %s was told %q, want %q in it", j.name, step, err, words)
 	}
 }
