@@ -48,7 +48,7 @@ func (g *gate) succeeds(args ...string) string {
 // branches and repos beside them.
 type writers struct {
 	r    *repo
-	stop chan struct{}
+	turn chan struct{} // one for each change that may still be made
 	all  sync.WaitGroup
 
 	mu    sync.Mutex // guards heads
@@ -56,7 +56,7 @@ type writers struct {
 }
 
 func (r *repo) writers(n int, main string) *writers {
-	w := &writers{r: r, stop: make(chan struct{}), heads: map[string]string{}}
+	w := &writers{r: r, turn: make(chan struct{}, 100_000), heads: map[string]string{}}
 	for i := range n {
 		w.all.Go(func() { w.commits(fmt.Sprintf("s/%d", i), main) })
 	}
@@ -64,17 +64,15 @@ func (r *repo) writers(n int, main string) *writers {
 	return w
 }
 
-func (w *writers) stopped() bool {
-	select {
-	case <-w.stop:
-		return true
-	default:
-		return false
+// more lets n more changes be made, by whoever comes first.
+func (w *writers) more(n int) {
+	for range n {
+		w.turn <- struct{}{}
 	}
 }
 
 func (w *writers) end() {
-	close(w.stop)
+	close(w.turn)
 	w.all.Wait()
 }
 
@@ -88,7 +86,9 @@ func (w *writers) acknowledged() map[string]string {
 func (w *writers) commits(branch, main string) {
 	g := w.r.g
 	head := main
-	for n := 0; !w.stopped(); n++ {
+	n := -1
+	for range w.turn {
+		n++
 		files := []harness.File{{Path: "state", Content: fmt.Sprint(branch, n)}}
 		if n%7 == 3 { // by way of a pack
 			files = append(files, harness.File{Path: "large", Content: strings.Repeat(fmt.Sprint(branch, n, " "), 5000)})
@@ -111,7 +111,9 @@ func (w *writers) commits(branch, main string) {
 
 func (w *writers) comeAndGo(main string) {
 	g := w.r.g
-	for n := 0; !w.stopped(); n++ {
+	n := 0
+	for range w.turn {
+		n++
 		branch := map[string]any{"target_branch": fmt.Sprint("gone/", n), "base_ref": main, "target_is_ephemeral": true, "ephemeral": true}
 		for _, ask := range []harness.Ask{
 			{Method: "POST", Path: w.r.path("/branches/create"), Token: w.r.write, JSON: branch},
@@ -149,17 +151,22 @@ func TestG04_BackupUnderLoad(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, g *gate) {
 		r, main := g.seeded()
 		w := r.writers(3, main)
-		waitFor(t, func() bool { return len(w.acknowledged()) == 3 && g.packs() > 1 })
+		w.more(200)
+		waitFor(t, func() bool { return len(w.acknowledged()) == 3 && len(w.turn) < 50 && g.packs() > 1 })
 		dir := filepath.Join(t.TempDir(), "backup")
 		var before map[string]string
 		for range 2 { // the second one finds packs of the first gone
 			before = w.acknowledged()
+			w.more(200)
 			g.operate("backup", "--to", dir)
+			w.more(20)
 			g.operate("gc", "--now")
-			if out := g.operate("fsck"); !strings.Contains(out, ": sound\n") {
-				t.Errorf("fsck of a server that serves = %s", out)
-			}
 		}
+		w.more(20)
+		if out := g.operate("fsck"); !strings.Contains(out, ": sound\n") {
+			t.Errorf("fsck of a server that serves = %s", out)
+		}
+		w.more(20)
 		during := filepath.Join(t.TempDir(), "during.git")
 		g.operate("export", "--org", g.org.Name, "--repo", r.name, "--to", during)
 		w.end()
