@@ -130,7 +130,7 @@ type DumpReader struct {
 	r             *bufio.Reader
 	last          string // the newest key
 	keys, entries uint64
-	started, done bool
+	done          bool
 }
 
 // NewDumpReader reads the head of a dump.
