@@ -95,7 +95,7 @@ var roads = []road{{"small", 300 << 10}, {"large", 3 << 20}}
 func (r *repo) bigPush(head string, size int) (next, pack, body string) {
 	r.g.t.Helper()
 	clone := r.clone(r.remote(r.write))
-	write(r.g.t, clone, "big", string(noise(r.g.t, size)))
+	write(r.g.t, clone, "big", string(freshNoise(r.g.t, size)))
 	for i := range 20 {
 		write(r.g.t, clone, fmt.Sprintf("d/%d", i), fmt.Sprint(i))
 	}
@@ -107,6 +107,16 @@ func (r *repo) bigPush(head string, size int) (next, pack, body string) {
 		r.g.t.Fatal(out.All())
 	}
 	return next, out.Stdout, pushBody("report-status", out.Stdout, pushCommand{head, next, "refs/heads/main"})
+}
+
+// freshNoise is noise that has nothing in common with what was given before.
+func freshNoise(t testing.TB, n int) []byte {
+	t.Helper()
+	b, k := noise(t, n), byte(repoNumber.Add(1))
+	for i := range b {
+		b[i] ^= k
+	}
+	return b
 }
 
 // A push cut at random offsets moves nothing and leaves nothing behind, on any node.

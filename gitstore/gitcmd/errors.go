@@ -41,8 +41,10 @@ type ExitError struct {
 
 // Unwrap gives syscall.ENOSPC if git ended because its disk was full.
 func (e *ExitError) Unwrap() error {
-	if strings.Contains(e.Stderr, "No space left on device") {
-		return syscall.ENOSPC
+	for _, said := range []string{"No space left on device", "Out of diskspace", "Disk quota exceeded"} {
+		if strings.Contains(e.Stderr, said) {
+			return syscall.ENOSPC
+		}
 	}
 	return nil
 }

@@ -64,6 +64,23 @@ func TestExitError(t *testing.T) {
 	}
 }
 
+// A git that met a full disk is told from one that failed.
+func TestFullDiskOfGit(t *testing.T) {
+	for text, want := range map[string]bool{
+		"fatal: unable to write file: No space left on device": true,
+		"fatal: sha1 file 'x' write error. Out of diskspace":   true,
+		"fatal: write error: Disk quota exceeded":              true,
+		"fatal: bad object": false,
+	} {
+		r := newRunner(t, Options{Path: fakeGit(t, newVersion, tools+"echo \""+text+"\" >&2; exit 128")})
+		err := r.Run(t.Context(), Cmd{Args: []string{"write"}})
+		var exit *ExitError
+		if !errors.As(err, &exit) || errors.Is(err, syscall.ENOSPC) != want {
+			t.Errorf("Run of a git that says %q = %v, ENOSPC %v, want %v", text, err, errors.Is(err, syscall.ENOSPC), want)
+		}
+	}
+}
+
 func TestOutputLimit(t *testing.T) {
 	r, repo := newRunner(t, Options{}), newRepo(t)
 	c := Cmd{Args: []string{"cat-file", "-p", "main:file"}, GitDir: repo}
