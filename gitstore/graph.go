@@ -206,6 +206,31 @@ func (q *commitQueue) Pop() any {
 // count is how often a commit is in the queue.
 func (q *commitQueue) count(oid refpolicy.OID) int { return q.queued[oid] }
 
+// brought are the commits that a write brings below a tip, and those of the store
+// that they build on.
+func (g graph) brought(ctx context.Context, tip refpolicy.OID) (brought, met []refpolicy.OID, err error) {
+	seen := map[refpolicy.OID]bool{tip: true}
+	for stack := []refpolicy.OID{tip}; len(stack) > 0; {
+		oid := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if !g.fresh.has(oid) {
+			met = append(met, oid)
+			continue
+		}
+		brought = append(brought, oid)
+		h, err := g.commit(ctx, oid)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, p := range h.parents {
+			if !seen[p] {
+				seen[p], stack = true, append(stack, p)
+			}
+		}
+	}
+	return brought, met, nil
+}
+
 // introduced calls visit with every commit that new reaches and none of known
 // does. Where dates are skewed it may also be called with commits that known
 // reaches; what it says of those does not count. An error of visit ends the walk.

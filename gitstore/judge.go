@@ -185,35 +185,24 @@ func (d *door) knownBefore(ctx context.Context, res *RefResult, tip refpolicy.OI
 
 // knownToRefs finds where the history of a new ref's tip meets what refs reach. It
 // walks down from the tip, so that it costs what is new and not what there is, unless
-// it meets a stored commit that no ref reaches: then all refs are told.
-func (d *door) knownToRefs(ctx context.Context, tip refpolicy.OID) (known []refpolicy.OID, err error) {
-	seen := map[refpolicy.OID]bool{tip: true}
-	for stack := []refpolicy.OID{tip}; len(stack) > 0; {
-		oid := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		stored, err := d.r.exists(ctx, oid)
+// it meets a stored commit that no ref seems to reach: then all refs are told.
+func (d *door) knownToRefs(ctx context.Context, tip refpolicy.OID) ([]refpolicy.OID, error) {
+	brought, met, err := d.g.brought(ctx, tip)
+	if err != nil {
+		return nil, orUnreachable(err)
+	}
+	stored, err := d.r.storedAmong(ctx, brought) // what a client sends may be there already
+	if err != nil {
+		return nil, err
+	}
+	known := append(met, stored...)
+	for _, oid := range known {
+		reached, err := d.r.reachedByRefs(ctx, oid)
 		if err != nil {
 			return nil, err
 		}
-		if stored {
-			reached, err := d.r.reachedByRefs(ctx, oid)
-			if err != nil {
-				return nil, err
-			}
-			if !reached {
-				return d.r.refTips(ctx)
-			}
-			known = append(known, oid)
-			continue
-		}
-		h, err := d.g.commit(ctx, oid)
-		if err != nil {
-			return nil, orUnreachable(err)
-		}
-		for _, p := range h.parents {
-			if !seen[p] {
-				seen[p], stack = true, append(stack, p)
-			}
+		if !reached {
+			return d.r.refTips(ctx)
 		}
 	}
 	return known, nil

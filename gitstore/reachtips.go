@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -192,6 +194,52 @@ func (r *Repo) reachedByRefs(ctx context.Context, commit refpolicy.OID) (bool, e
 		return false, nil
 	}
 	return reached, err
+}
+
+// storedAmong are those of the objects that the repo has. The hot tier is read first:
+// an object leaves it only after its pack was registered.
+func (r *Repo) storedAmong(ctx context.Context, ids []refpolicy.OID) (stored []refpolicy.OID, err error) {
+	var cold []refpolicy.OID
+	for chunk := range slices.Chunk(ids, ledger.BulkKeys) {
+		keys := make([]string, len(chunk))
+		for n, oid := range chunk {
+			keys[n] = hotKey(oid)
+		}
+		values, err := r.ledger.PeekKeys(ctx, r.space, keys...)
+		if err != nil {
+			return nil, err
+		}
+		for n, value := range values {
+			if value != nil {
+				stored = append(stored, chunk[n])
+			} else {
+				cold = append(cold, chunk[n])
+			}
+		}
+	}
+	if len(cold) == 0 {
+		return stored, nil
+	}
+	if err := r.loadPacks(ctx); err != nil {
+		return nil, err
+	}
+	for _, oid := range cold {
+		p, err := r.packWith(oid)
+		for try := 1; errors.Is(err, packs.ErrPackMissing) && try < listTries; try++ { // replaced meanwhile
+			if err := r.loadPacks(ctx); err != nil {
+				return nil, err
+			}
+			p, err = r.packWith(oid)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			p.Release()
+			stored = append(stored, oid)
+		}
+	}
+	return stored, nil
 }
 
 // refTips are the commits that all refs are at.
