@@ -116,6 +116,7 @@ func FuzzParseCommit(f *testing.F) {
 	f.Add([]byte(commitTree + "parent 1111111111111111111111111111111111111111\nauthor <\ncommitter >< 9 -2359\n"))
 	f.Add([]byte(commitTree + "\n\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
+		defer hangs(t)()
 		c, err := parseCommit(raw)
 		if err != nil {
 			if !errors.Is(err, ErrBadObject) {

@@ -227,6 +227,7 @@ func FuzzCheckObject(f *testing.F) {
 		f.Add(uint8(i+1), []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, data []byte) {
+		defer hangs(t)()
 		if err := checkObject(ObjectType(typ), data, map[refpolicy.OID]specialFile{}); err != nil && !errors.Is(err, ErrBadObject) {
 			t.Fatalf("checkObject(%d, %s) = %v, want ErrBadObject", typ, hex.EncodeToString(data), err)
 		}

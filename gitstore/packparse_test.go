@@ -337,6 +337,7 @@ func FuzzParsePack(f *testing.F) {
 	f.Add([]byte(pack[:len(pack)-packTrailer]))
 	f.Add([]byte(emptyPack[:packHeader]))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer hangs(t)()
 		pack := []byte(sealed(string(body)))
 		got, err := parsePack(t.Context(), pack, packBounds{100, 1 << 30, 4095}, noBase)
 		if err != nil {
@@ -363,6 +364,7 @@ func FuzzApplyDelta(f *testing.F) {
 	f.Add([]byte(""), []byte{0, 0})
 	f.Add([]byte("abc"), []byte{3, 6, 0x90, 3, 0x91, 0, 3})
 	f.Fuzz(func(t *testing.T, base, delta []byte) {
+		defer hangs(t)()
 		_, size, _, err := deltaSizes(delta)
 		if err != nil || size > hotInflated {
 			return

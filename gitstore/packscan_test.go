@@ -141,6 +141,7 @@ func FuzzPackScan(f *testing.F) {
 	f.Add([]byte(p.pack()))
 	f.Add([]byte(emptyPack))
 	f.Fuzz(func(t *testing.T, pack []byte) {
+		defer hangs(t)()
 		_, err := scanOf(string(pack))
 		var over *unpackError
 		if err != nil && !errors.Is(err, ErrBadObject) && !errors.As(err, &over) {

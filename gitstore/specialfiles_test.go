@@ -156,6 +156,7 @@ func FuzzCheckModules(f *testing.F) {
 		f.Add([]byte(tc.data))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangs(t)()
 		if err := checkModules(data); err != nil && !errors.Is(err, ErrBadObject) {
 			t.Fatalf("checkModules(%q) = %v, want ErrBadObject", data, err)
 		}

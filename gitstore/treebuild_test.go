@@ -137,6 +137,7 @@ func FuzzParseTree(f *testing.F) {
 	f.Add([]byte(" a\x0001234567890123456789"))
 	f.Add([]byte("777777777 a\x0001234567890123456789"))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		defer hangs(t)()
 		entries, err := parseTree(data)
 		if err != nil {
 			return

@@ -160,6 +160,7 @@ func FuzzV2Request(f *testing.F) {
 	f.Add([]byte(frame("command=fetch", "0001", "deepen-since 5", "deepen-not v1", "deepen-relative", "wait-for-done", "0000")))
 	f.Add([]byte(frame("command=object-info", "0000")))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangs(t)()
 		q, err := ReadV2Request(bytes.NewReader(in), smallLimits)
 		if err != nil {
 			checkTyped(t, in, err)

@@ -176,6 +176,7 @@ func FuzzReader(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangs(t)()
 		packets, err := readPackets(NewReader(bytes.NewReader(in), 1<<20))
 		if err != nil && !errors.Is(err, ErrBadLength) && !errors.Is(err, ErrTooLarge) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("reading %q: untyped error %v", in, err)

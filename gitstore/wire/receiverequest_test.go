@@ -140,6 +140,7 @@ func FuzzReceiveRequest(f *testing.F) {
 		oidA+" "+oidB+" refs/heads/y", oidA+" "+zero+" refs/heads/z", "0000", "option=1", "", "0000") + "PACK\x00\x00\x00\x02"))
 	f.Add([]byte(frame("push-cert\x00report-status", "0000")))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangs(t)()
 		q, rest, err := readReceive(string(in), smallLimits)
 		if err != nil {
 			checkTyped(t, in, err)

@@ -139,6 +139,7 @@ func FuzzReport(f *testing.F) {
 	f.Add([]byte(frame("\x02text\n", "\x01"+frame("unpack ok\n", "ok r\n", "option forced-update\n", "ng s no\n", "0000"), "0000")))
 	f.Add([]byte(frame("\x03fatal\n")))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangs(t)()
 		src := NewReader(NewDemux(NewReader(bytes.NewReader(in), 1<<20), nil), 1<<20)
 		report, err := ReadReport(src)
 		if err != nil {

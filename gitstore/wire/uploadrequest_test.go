@@ -164,6 +164,7 @@ func FuzzUploadRequest(f *testing.F) {
 		"shallow "+oidB, "deepen 1", "filter blob:none", "0000", "have "+oidB+"\n", "0000", "have "+oidA+"\n", "done\n")))
 	f.Add([]byte(frame("want "+oidA, "deepen-since 5", "deepen-not v1", "0000", "0000")))
 	f.Fuzz(func(t *testing.T, in []byte) {
+		defer hangs(t)()
 		q, err := ReadUploadRequest(bytes.NewReader(in), smallLimits)
 		if err != nil {
 			checkTyped(t, in, err)
