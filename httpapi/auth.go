@@ -94,6 +94,9 @@ func (s *Server) letIn(x *exchange, r *http.Request, kind supply) error {
 		x.body.pass, x.body.paid = p, max(upload, countedBody)
 		if r.ContentLength > 0 && r.ContentLength <= smallBody && r.Header.Get("Expect") == "" {
 			x.body.hold(r.ContentLength)
+			if x.body.broken() { // net/http has ended the request's context with it
+				return bodyError(x.body.end)
+			}
 		}
 	}
 	return p.begin()

@@ -33,18 +33,18 @@ func TestCase12_1_BodiesThatNeverCome(t *testing.T) {
 	})
 	r := g.newRepo("r")
 	var all sync.WaitGroup
-	for _, tc := range []struct{ what, request, auth, status string }{
-		{"no handler reads it", "GET /healthz", "", "200"},
-		{"of somebody unknown", "POST " + r.path("/commit-pack"), "Bearer bad", "401"},
-		{"without a route", "POST /nowhere", "Bearer " + r.write, "404"},
-		{"of a git client", "POST /r.git/git-receive-pack", "Bearer " + r.read, "403"},
+	for _, tc := range []struct{ what, request, auth, status, waiting string }{
+		{"no handler reads it", "GET /healthz", "", "200", "200"},
+		{"of somebody unknown", "POST " + r.path("/commit-pack"), "Bearer bad", "401", "401"},
+		{"without a route", "POST /nowhere", "Bearer " + r.write, "404", "404"},
+		{"of a git client", "POST /r.git/git-receive-pack", "Bearer " + r.read, "408", "403"},
 	} {
-		for _, expect := range []string{"", "Expect: 100-continue\r\n"} {
+		for expect, status := range map[string]string{"": tc.status, "Expect: 100-continue\r\n": tc.waiting} {
 			all.Go(func() {
 				head := fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 1000\r\n%s\r\n", tc.request, tc.auth, expect)
 				got, err := g.talk(head)
-				if err != nil || !strings.HasPrefix(got, "HTTP/1.1 "+tc.status) {
-					t.Errorf("%s, %q: answer %.80q, %v; want %s and the end of the connection", tc.what, expect, got, err, tc.status)
+				if err != nil || !strings.HasPrefix(got, "HTTP/1.1 "+status) {
+					t.Errorf("%s, %q: answer %.80q, %v; want %s and the end of the connection", tc.what, expect, got, err, status)
 				}
 				if expect != "" && !strings.Contains(got, "Connection: close\r\n") {
 					t.Errorf("%s: answer %.300q to one who waits does not say that the connection closes", tc.what, got)
@@ -52,6 +52,12 @@ func TestCase12_1_BodiesThatNeverCome(t *testing.T) {
 			})
 		}
 	}
+	all.Go(func() {
+		got, err := g.talk(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n{", r.path("/commit-pack"), r.write))
+		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, "Connection: close\r\n") {
+			t.Errorf("a commit that stops in its first line: answer %.300q, %v; want 408 and the end of the connection", got, err)
+		}
+	})
 	all.Wait()
 }
 
