@@ -463,6 +463,48 @@ func TestBackupRefusesADamagedPack(t *testing.T) {
 	}
 }
 
+// A pack of an earlier backup that has been damaged since is seen and copied again
+// when that is asked for; one that is gone or cut always.
+func TestBackupHealsItsPacks(t *testing.T) {
+	p := newPatient(t)
+	dir := filepath.Join(t.TempDir(), "backup")
+	backupTo(t, p.s, dir, nil)
+	packs, err := filepath.Glob(filepath.Join(dir, packsFolder, "*", "*.pack"))
+	if err != nil || len(packs) != 1 {
+		t.Fatalf("packs = %v, %v", packs, err)
+	}
+	for _, tc := range []struct {
+		name   string
+		damage func() error
+		check  bool
+		copied int
+	}{
+		{"nothing", func() error { return nil }, true, 0},
+		{"flipped, not looked at", func() error { return flipByte(packs[0]) }, false, 0},
+		{"flipped", func() error { return nil }, true, 1},
+		{"cut", func() error { return os.Truncate(packs[0], 20) }, false, 1},
+		{"gone", func() error { return os.Remove(packs[0]) }, false, 1},
+	} {
+		if err := tc.damage(); err != nil {
+			t.Fatal(err)
+		}
+		r := backupTo(t, p.s, dir, func(b *BackupDir) BackupSink { b.Check = tc.check; return b })
+		if r.Packs != 1 || r.Copied != tc.copied {
+			t.Errorf("%s: backup with check %v = %+v, want %d copied", tc.name, tc.check, r, tc.copied)
+		}
+	}
+	wantSound(t, restored(t, dir), "repo", mainRef, p.commit)
+}
+
+func flipByte(path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	b[len(b)/2] ^= 1
+	return os.WriteFile(path, b, 0o644)
+}
+
 func TestBackupDirRefuses(t *testing.T) {
 	strange := t.TempDir()
 	if err := os.WriteFile(filepath.Join(strange, "thesis.txt"), []byte("x"), 0o644); err != nil {

@@ -27,6 +27,11 @@ type BackupDir struct {
 	run  string // name of this backup's folder of spaces
 	old  map[string]manifestPack
 
+	// Check has the bytes of packs compared that are there from earlier backups, not
+	// their sizes alone: one that is damaged is then copied again.
+	Check   bool
+	checked map[string]bool
+
 	spaces map[ledger.Space]manifestSpace
 	packs  map[ledger.Space][]manifestPack // by the repo's space
 	count  int                             // of files of spaces so far
@@ -49,7 +54,7 @@ func OpenBackupDir(dir string) (_ *BackupDir, err error) {
 	if err := makeDurable(packs.OS{}, dir); err != nil {
 		return nil, fmt.Errorf("make folder of backups: %w", err)
 	}
-	b := &BackupDir{dir: dir, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{}}
+	b := &BackupDir{dir: dir, checked: map[string]bool{}, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{}}
 	if b.lock, err = lockFolder(dir); err != nil {
 		return nil, &BackupError{dir, fmt.Errorf("another backup is written to it, or it cannot be locked: %w", err)}
 	}
@@ -125,15 +130,37 @@ func (b *BackupDir) Have(fn func(pack string)) {
 }
 
 // HasPack implements BackupSink: the earlier backup names the pack, and its files
-// have their sizes.
+// are as they were.
 func (b *BackupDir) HasPack(pack string) bool {
 	p, ok := b.old[pack]
-	return ok && b.isThere(p.path(".pack"), p.pack.size) && b.isThere(p.path(".idx"), p.idx.size)
+	if !ok {
+		return false
+	}
+	whole, known := b.checked[pack]
+	if !known {
+		whole = b.isThere(p.path(".pack"), p.pack) && b.isThere(p.path(".idx"), p.idx)
+		b.checked[pack] = whole
+	}
+	return whole
 }
 
-func (b *BackupDir) isThere(path string, size int64) bool {
-	info, err := os.Lstat(filepath.Join(b.dir, path))
-	return err == nil && info.Mode().IsRegular() && info.Size() == size
+func (b *BackupDir) isThere(path string, f fileSum) bool {
+	path = filepath.Join(b.dir, path)
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() != f.size {
+		return false
+	}
+	if !b.Check {
+		return true
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer in.Close()
+	sum := sha256.New()
+	_, err = io.Copy(sum, in)
+	return err == nil && !f.differs(sum.Sum(nil))
 }
 
 var errOutOfTurn = errors.New("a backup's steps come out of turn")

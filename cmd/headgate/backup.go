@@ -18,7 +18,8 @@ import (
 // backupCmd backs up everything that is kept.
 type backupCmd struct {
 	storeFlags
-	To string `required:"" placeholder:"DIR" type:"path" help:"Folder of the backup; one that an earlier backup made is brought up to date."`
+	To    string `required:"" placeholder:"DIR" type:"path" help:"Folder of the backup; one that an earlier backup made is brought up to date."`
+	Check bool   `help:"Also read the packs that an earlier backup has put there; damaged ones are copied again."`
 }
 
 // Run tells what the backup holds. One that fails leaves the folder's earlier one as it was.
@@ -28,6 +29,7 @@ func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
 		if err != nil {
 			return err
 		}
+		to.Check = c.Check
 		if err := o.backup(ctx, to); err != nil {
 			to.Abort()
 			return err

@@ -20,7 +20,7 @@ import (
 type operations interface {
 	gc(ctx context.Context, which reposFlags, now bool, tell func(client.Done)) error
 	fsck(ctx context.Context, which reposFlags, tell func(org, repo string, found []client.Finding)) error
-	mirror(ctx context.Context, org, repo string, to *gitstore.ExportDir) error
+	mirror(ctx context.Context, org, repo, dir string) error
 	bundle(ctx context.Context, org, repo string, w io.Writer) error
 	backup(ctx context.Context, to *gitstore.BackupDir) error
 }
@@ -130,12 +130,12 @@ func (l local) fsck(ctx context.Context, which reposFlags, tell func(org, repo s
 	})
 }
 
-func (l local) mirror(ctx context.Context, org, repo string, to *gitstore.ExportDir) error {
+func (l local) mirror(ctx context.Context, org, repo, dir string) error {
 	r, err := l.repo(ctx, org, repo)
 	if err != nil {
 		return err
 	}
-	return l.store.ExportFiles(ctx, r, to.File)
+	return l.store.Export(ctx, r, dir)
 }
 
 func (l local) bundle(ctx context.Context, org, repo string, w io.Writer) error {
@@ -169,8 +169,18 @@ func (r remote) fsck(ctx context.Context, which reposFlags, tell func(org, repo 
 	return r.c.Fsck(ctx, which.Org, which.Repo, tell)
 }
 
-func (r remote) mirror(ctx context.Context, org, repo string, to *gitstore.ExportDir) error {
-	return r.c.Mirror(ctx, org, repo, to.File)
+func (r remote) mirror(ctx context.Context, org, repo, dir string) error {
+	to, err := gitstore.NewExportDir(dir)
+	if err != nil {
+		return err
+	}
+	if err = r.c.Mirror(ctx, org, repo, to.File); err == nil {
+		err = to.Finish()
+	}
+	if err != nil {
+		err = errors.Join(err, to.Abort())
+	}
+	return err
 }
 
 func (r remote) bundle(ctx context.Context, org, repo string, w io.Writer) error {

@@ -87,17 +87,7 @@ func (c *exportCmd) Run(ctx context.Context, out io.Writer) error {
 }
 
 func (c *exportCmd) mirror(ctx context.Context, o operations) error {
-	to, err := gitstore.NewExportDir(c.To)
-	if err != nil {
-		return err
-	}
-	if err = o.mirror(ctx, c.Org, c.Repo, to); err == nil {
-		err = to.Finish()
-	}
-	if err != nil {
-		err = errors.Join(err, to.Abort())
-	}
-	return err
+	return o.mirror(ctx, c.Org, c.Repo, c.To)
 }
 
 // bundle writes a file beside the one that is to be made, which is there whole or not at all.

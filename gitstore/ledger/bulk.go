@@ -13,7 +13,8 @@ const (
 )
 
 // A Bulk also reads and writes spaces whole, for backups and for moving from one
-// engine to the other. Both engines are one.
+// engine to the other. Both engines are one. The ids of batches (Batch.ID) are no
+// part of a space: a batch that is sent again to what was loaded is a new one.
 type Bulk interface {
 	Ledger
 

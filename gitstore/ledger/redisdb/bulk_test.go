@@ -165,55 +165,106 @@ func TestLoadedSpaceIsANewIncarnation(t *testing.T) {
 	}
 }
 
-// A dump whose reader went away holds the space for a while only, and is then over
-// for good.
+// A dump whose process died holds the space for a while only, and is then over for
+// good; one that is read slowly is held on.
 func TestHoldRunsOut(t *testing.T) {
 	server := redistest.Start(t)
-	db, err := redisdb.Open(t.Context(), server.URL(), redisdb.Options{Logger: silent, Hold: 60 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
+	short := func() *redisdb.DB {
+		t.Helper()
+		db, err := redisdb.Open(t.Context(), server.URL(), redisdb.Options{Logger: silent, Hold: 80 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
 	}
-	defer db.Close()
+	db := short()
+	dump := func(db *redisdb.DB) ledger.Dump {
+		t.Helper()
+		d, err := db.Dump(t.Context(), "s")
+		if err != nil {
+			t.Fatalf("Dump = %v", err)
+		}
+		return d
+	}
 	set := func() {
 		t.Helper()
-		if _, err := db.Apply(t.Context(), ledger.Batch{Space: "s", Sets: []ledger.Set{{Key: "k", Value: []byte("v")}}}); err != nil {
+		if _, err := db.Apply(t.Context(), ledger.Batch{Space: "s", Adds: []ledger.Add{{Key: "k", Delta: 1}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	set()
-	lost, err := db.Dump(t.Context(), "s")
-	if err != nil {
-		t.Fatal(err)
+	slow := dump(db)
+	until := func() string { return server.Do("HGET", "headgate:{s}:meta", "until") }
+	for first, end := until(), time.Now().Add(20*time.Second); until() == first; {
+		if time.Now().After(end) {
+			t.Fatal("a dump that is not read is not held on")
+		}
 	}
-	defer lost.Close()
-	set()                                  // what stood there is kept
-	next, err := db.Dump(t.Context(), "s") // waits for the first to run out
-	if err != nil {
-		t.Fatalf("Dump after one that was left = %v", err)
+	set()
+	if items, _, err := slow.Items(t.Context(), ""); err != nil || len(items) != 1 || string(items[0].Value) != "1" {
+		t.Errorf("Items of a dump that is read late = %v, %v; want k at 1", items, err)
 	}
-	if _, _, err := lost.Items(t.Context(), ""); !errors.Is(err, ledger.ErrUnavailable) {
-		t.Errorf("Items of a dump that ran out = %v, want ErrUnavailable", err)
-	}
-	if items, _, err := next.Items(t.Context(), ""); err != nil || len(items) != 1 {
-		t.Errorf("Items of the next dump = %v, %v", items, err)
-	}
-	if err := next.Close(); err != nil {
+	if err := slow.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if keys := server.Do("KEYS", "headgate:*before*"); keys != "" {
 		t.Errorf("after its end the dump leaves %q", keys)
 	}
-	// One that ran out and that nobody followed is cleared away by the next write.
-	if _, err := db.Dump(t.Context(), "s"); err != nil {
+
+	dying := short()
+	dump(dying)
+	set() // what stood there is kept
+	if err := dying.Close(); err != nil {
 		t.Fatal(err)
 	}
-	set()
-	until := time.Now().Add(20 * time.Second)
-	for server.Do("EXISTS", "headgate:{s}:before") != "0" {
-		if time.Now().After(until) {
+	next := dump(db) // waits for the first to run out
+	if items, _, err := next.Items(t.Context(), ""); err != nil || len(items) != 1 || string(items[0].Value) != "3" {
+		t.Errorf("Items of the next dump = %v, %v; want k at 3", items, err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// One that nobody followed is cleared away by a write after its time.
+	dying = short()
+	dump(dying)
+	if err := dying.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		set()
+		if server.Do("EXISTS", "headgate:{s}:before") == "0" {
+			break
+		}
+		if time.Now().After(end) {
 			t.Fatal("what a dump kept is never cleared away")
 		}
-		set()
+	}
+}
+
+// A hold that was taken over ends the dump that had it.
+func TestHoldThatIsLost(t *testing.T) {
+	server := redistest.Start(t)
+	db := open(t, server.URL())
+	if _, err := db.Apply(t.Context(), logOne("s")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := db.Dump(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Do("HSET", "headgate:{s}:meta", "hold", "other 1 1 0")
+	if _, _, err := d.Items(t.Context(), ""); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("Items = %v, want ErrUnavailable", err)
+	}
+	if _, err := d.Log(t.Context(), 0); !errors.Is(err, ledger.ErrUnavailable) {
+		t.Errorf("Log = %v, want ErrUnavailable", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if hold := server.Do("HGET", "headgate:{s}:meta", "hold"); hold != "other 1 1 0" {
+		t.Errorf("Close of the lost one leaves the hold at %q, want the other's", hold)
 	}
 }
 

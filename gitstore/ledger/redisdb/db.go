@@ -29,8 +29,8 @@ type Options struct {
 	// Recheck is how often watched spaces are looked at besides the messages, for
 	// messages that a cluster lost between its nodes. 0 is 5 s.
 	Recheck time.Duration
-	// Hold is how long a space is held for a dump after the dump was last read: after
-	// a crash in the middle the next one waits so long. 0 is a minute.
+	// Hold is how long a space stays held for a dump whose process has died: the next
+	// dump waits so long. 0 is a minute.
 	Hold time.Duration
 	// Loading opens a Redis to be loaded: it must hold no space (else
 	// ledger.ErrNotEmpty), and until FinishLoad nobody else can open it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +26,8 @@ func (d *DB) Dump(ctx context.Context, s ledger.Space) (ledger.Dump, error) {
 			return nil, err
 		}
 		if held {
+			h.end = make(chan struct{})
+			h.keeping.Go(h.keep)
 			return h, nil
 		}
 		select {
@@ -42,6 +45,10 @@ type dump struct {
 	k     keys
 	id    string
 	state ledger.State
+
+	closed  bool
+	end     chan struct{} // closed to end keep
+	keeping sync.WaitGroup
 }
 
 var _ ledger.Dump = (*dump)(nil)
@@ -64,6 +71,25 @@ func (h *dump) hold(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("dump %s: %w", h.space, r.err)
 	}
 	return true, nil
+}
+
+// keep prolongs the hold while the dump is open, however slowly it is read. When this
+// process dies the hold runs out.
+func (h *dump) keep() {
+	ctx := context.Background() // until Close
+	t := time.NewTicker(h.d.opt.Hold / 4)
+	defer t.Stop()
+	for {
+		select {
+		case <-h.end:
+			return
+		case <-t.C:
+		}
+		if h.d.closed.Load() {
+			return
+		}
+		_, _ = h.read(ctx, "P", 0) // a hold that is lost is told to who reads
+	}
 }
 
 func (h *dump) State() ledger.State { return h.state }
@@ -174,6 +200,12 @@ func (h *dump) Log(ctx context.Context, after uint64) ([]ledger.Entry, error) {
 
 // Close lets the space go, also when the reader's own context has ended.
 func (h *dump) Close() error {
+	if h.closed {
+		return nil
+	}
+	h.closed = true
+	close(h.end)
+	h.keeping.Wait()
 	if h.d.closed.Load() {
 		return nil // the hold runs out
 	}

@@ -1,11 +1,12 @@
 -- Reads a part of a held space and prolongs the hold.
 -- KEYS  values (hash), order (zset), log (stream), meta (hash), before (hash), beforeorder (zset)
 -- ARGV  1 id of the hold   2 how long it lasts (ms)   3 most bytes   4 most items or entries
---       5 'K' or 'L'   6 where to begin: a key, or the number of a log entry   7 last log entry
+--       5 'K', 'L', or 'P' for the hold alone   6 where to begin: a key, or the number of a log entry   7 last log entry
 -- Reply {}                                the hold is lost
 --       {'K', full, {key, value, ...}, full, {key, before, ...}}   keys as they stand, and as
 --                                         they stood before they were changed; full is 1 if there may be more
 --       {'L', {entry, ...}}               entries as XRANGE gives them
+--       {'P'}                             prolonged
 local VALUES, ORDER, LOG, META, BEFORE, BEFOREORDER = unpack(KEYS)
 local most = tonumber(ARGV[3])
 local m = redis.call('HMGET', META, 'hold', 'until', 'low')
@@ -13,6 +14,8 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 if not m[1] or string.sub(m[1], 1, #ARGV[1] + 1) ~= ARGV[1] .. ' ' or tonumber(m[2]) <= now then return {} end
 redis.call('HSET', META, 'until', string.format('%.0f', now + ARGV[2] * 1000))
+
+if ARGV[5] == 'P' then return {'P'} end
 
 local function part(hash, order)
   local keys = redis.call('ZRANGEBYLEX', order, '[' .. ARGV[6], '+', 'LIMIT', 0, ARGV[4])
