@@ -87,7 +87,7 @@ func packedBytes(t *testing.T, r *Repo) (n int64) {
 func TestLargeBlobsGetPacksOfTheirOwn(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Limits.UpkeepEvery = -1 })
 	r := newTestRepo(t, s, "repo")
-	noise := make([]byte, bigBlobs+1)
+	noise := make([]byte, bigBlob+1)
 	rand.NewChaCha8([32]byte{7}).Read(noise) // never fails
 	large := newBlob(string(noise))
 	head := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "first\n"}}).Commit

@@ -70,16 +70,16 @@ func (f *fsck) lookIntoIndex(ctx context.Context, name string, raw []byte) error
 	if err != nil {
 		return brokenIndex{FindMultiPackIndex, err}
 	}
-	for _, err := range f.r.gitVerifyIndex(ctx, name, rec) {
-		var exit *gitcmd.ExitError
-		if !errors.As(err, &exit) {
-			return err
-		}
-		kind := FindMultiPackIndex
-		if exit.Name == "commit-graph" {
-			kind = FindCommitGraph
-		}
-		return brokenIndex{kind, err}
+	errs := f.r.gitVerifyIndex(ctx, name, rec)
+	if len(errs) == 0 {
+		return nil
 	}
-	return nil
+	var exit *gitcmd.ExitError
+	switch {
+	case !errors.As(errs[0], &exit):
+		return errs[0]
+	case exit.Name == "commit-graph":
+		return brokenIndex{FindCommitGraph, errs[0]}
+	}
+	return brokenIndex{FindMultiPackIndex, errs[0]}
 }

@@ -299,8 +299,11 @@ func (s *Store) keepUp(every time.Duration) {
 	}
 }
 
+// openRepos are the repos that are kept open. One that is being opened has no record
+// yet; it is looked after next time.
 func (s *Store) openRepos() []*Repo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.repos))
+	all := slices.Collect(maps.Values(s.repos))
+	return slices.DeleteFunc(all, func(r *Repo) bool { return r.meta.Load() == nil })
 }

@@ -91,3 +91,21 @@ func (c *countedReader) Read(p []byte) (int, error) {
 	}
 	return copy(p, "some content\n"), nil
 }
+
+// A repo that has just been opened and whose record has not been read yet is not
+// looked after, and does no harm to those that are.
+func TestUpkeepPassesOverAHalfOpenedRepo(t *testing.T) {
+	s := openTestStore(t, func(o *Options) { o.Limits.UpkeepEvery = -1 })
+	r := newTestRepo(t, s, "repo")
+	half, err := s.CreateRepo(t.Context(), someone, "acme", "half", "main")
+	if err != nil {
+		t.Fatalf("CreateRepo: %v", err)
+	}
+	h, err := s.openRepo(t.Context(), half.ID)
+	if err != nil || h.meta.Load() != nil {
+		t.Fatalf("openRepo = %v, its record read: %v", err, h.meta.Load() != nil)
+	}
+	if got := s.openRepos(); len(got) != 1 || got[0] != r {
+		t.Errorf("openRepos gives %d repos, want the one whose record has been read", len(got))
+	}
+}

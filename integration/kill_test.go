@@ -16,8 +16,12 @@ import (
 // kills meet settling too.
 const settleOften = "[limits]\nsettle_objects = 40\nsettle_bytes = 65536\nhot_pack_bytes = 16384\n"
 
+// upkeepOften makes packs be merged, indexed, pruned and removed all the while, too.
+const upkeepOften = settleOften + "upkeep_every = \"100ms\"\npack_grace = \"100ms\"\nmerge_packs = 2\nindex_objects = 50\nprune_deletions = 3\n"
+
 // Killed at random points under a mixed load, the server has after each restart
 // every change that it acknowledged, and every ref leads to whole history (PI, C-13).
+// Packs are merged, indexed and pruned all the while (G-03).
 func TestC13_KilledUnderLoadLosesNothing(t *testing.T) {
 	onEachEngine(t, func(t *testing.T, g *gate) {
 		kills := setting(t, "HEADGATE_KILLS", 15)
@@ -47,7 +51,7 @@ func TestC13_KilledUnderLoadLosesNothing(t *testing.T) {
 		if l.acknowledged.Load() < int64(kills) || packs == 0 {
 			t.Errorf("%d changes were acknowledged in %d rounds and %d packs made: no load to speak of", l.acknowledged.Load(), kills, packs)
 		}
-	}, withConfig(settleOften))
+	}, withConfig(upkeepOften))
 }
 
 // A load is several clients that change branches of one repo, each its own, and
