@@ -2,13 +2,13 @@ package main
 
 import (
 	"bytes"
-	"compress/zlib"
 	"context"
 	"crypto/sha1"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash/adler32"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -118,15 +118,31 @@ func plainPack(objects ...packObject) []byte {
 	var b bytes.Buffer
 	b.WriteString("PACK")
 	b.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 2), uint32(len(objects))))
-	stored, _ := zlib.NewWriterLevel(&b, zlib.NoCompression) // the level is one that there is
 	for _, o := range objects {
 		b.Write(entryHead(o))
-		stored.Reset(&b)
-		stored.Write(o.data) // a bytes.Buffer takes everything
-		stored.Close()
+		b.Write(storedForm(o.data))
 	}
 	sum := sha1.Sum(b.Bytes())
 	return append(b.Bytes(), sum[:]...)
+}
+
+// storedForm is data as zlib writes it without compressing.
+//
+//	form  = %x78 %x01 1*block adler32
+//	block = final size size-inverted data     ; sizes of two bytes, little-endian
+func storedForm(data []byte) []byte {
+	sum := adler32.Checksum(data)
+	out := append(make([]byte, 0, len(data)+32), 0x78, 0x01)
+	for first := true; first || len(data) > 0; first = false {
+		n, final := min(len(data), 0xffff), byte(0)
+		if n == len(data) {
+			final = 1
+		}
+		out = append(out, final, byte(n), byte(n>>8), ^byte(n), ^byte(n>>8))
+		out = append(out, data[:n]...)
+		data = data[n:]
+	}
+	return binary.BigEndian.AppendUint32(out, sum)
 }
 
 // entryHead is the kind and size of a pack's entry.
