@@ -157,7 +157,7 @@ func TestOQE5_RateOfAToken(t *testing.T) {
 // timeout, and never a turn.
 func TestCase12_1_SlowClientsHoldNoTurn(t *testing.T) {
 	g := newGate(t, limited(FairLimits{TokenRequests: 4, Turns: 1, LimitWait: 20 * time.Second},
-		func(l *Limits) { l.IdleTimeout = 300 * time.Millisecond }))
+		func(l *Limits) { l.IdleTimeout = 1500 * time.Millisecond }))
 	r := g.newRepo("r")
 	var slow []*upload
 	for range 3 {

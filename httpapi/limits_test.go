@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -15,7 +16,7 @@ import (
 // neither body nor answer. Over HTTP/2 a deadline fires by itself, so it is tried
 // there too.
 func TestBusyHandlerIsNotIdle(t *testing.T) {
-	const window = 100 * time.Millisecond
+	const window = 400 * time.Millisecond // long enough that a busy machine does not miss it
 	s := New(Config{Logger: slog.New(slog.DiscardHandler), Limits: Limits{IdleTimeout: window}})
 	big := strings.Repeat("x", 2*quietBytes)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,27 +36,32 @@ func TestBusyHandlerIsNotIdle(t *testing.T) {
 		_, _ = io.WriteString(x, big)
 		<-time.After(3 * window)
 	})
+	var both sync.WaitGroup
 	for _, h2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(handler)
-		srv.EnableHTTP2 = h2
-		srv.StartTLS()
-		resp, err := srv.Client().Post(srv.URL, "text/plain", strings.NewReader("0123456789"+big))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || len(body) != 2*len(big) {
-			t.Errorf("HTTP/2 %v: answer of %d bytes, %v; want %d", h2, len(body), err, 2*len(big))
-		}
-		srv.Close()
+		both.Go(func() {
+			srv := httptest.NewUnstartedServer(handler)
+			srv.EnableHTTP2 = h2
+			srv.StartTLS()
+			defer srv.Close()
+			resp, err := srv.Client().Post(srv.URL, "text/plain", strings.NewReader("0123456789"+big))
+			if err != nil {
+				t.Errorf("HTTP/2 %v: %v", h2, err)
+				return
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || len(body) != 2*len(big) {
+				t.Errorf("HTTP/2 %v: answer of %d bytes, %v; want %d", h2, len(body), err, 2*len(big))
+			}
+		})
 	}
+	both.Wait()
 }
 
 // A handler that works on after the whole body was read, and that looks for more of
 // it, is not taken for one whose client sends nothing.
 func TestBodyReadToItsEndIsNotIdle(t *testing.T) {
-	const window = 50 * time.Millisecond
+	const window = 300 * time.Millisecond
 	s := New(Config{Logger: slog.New(slog.DiscardHandler), Limits: Limits{IdleTimeout: window}})
 	for _, held := range []bool{false, true} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

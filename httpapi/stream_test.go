@@ -118,16 +118,16 @@ func TestCase1_8_ExpectContinue(t *testing.T) {
 
 // Case 12.1: a body that drips is cut by the idle timeout; one that moves is not.
 func TestCase12_1_SlowBodies(t *testing.T) {
-	g := newGate(t, func(c *Config) { c.Limits.IdleTimeout = 300 * time.Millisecond })
+	g := newGate(t, func(c *Config) { c.Limits.IdleTimeout = time.Second })
 	r := g.newRepo("r")
 	body := pack(t, nil, file{path: "a", data: strings.Repeat("1", 3000)})
 	pr, pw := io.Pipe()
-	go func() { // 400 bytes every 100 ms take longer than the timeout
+	go func() { // 400 bytes every 200 ms take longer than the timeout
 		for len(body) > 0 {
 			n := min(400, len(body))
 			_, _ = pw.Write(body[:n])
 			body = body[n:]
-			<-time.After(100 * time.Millisecond)
+			<-time.After(200 * time.Millisecond)
 		}
 		_ = pw.Close()
 	}()

@@ -38,12 +38,14 @@ func TestCase12_1_SlowClients(t *testing.T) {
 	for range 50 {
 		bodies = append(bodies, dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gate\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n{", r.path("/commit-pack"), r.write)))
 	}
-	for i := range 20 {
+	var took []time.Duration
+	for range 20 {
 		from := time.Now()
 		g.want(200, harness.Ask{Path: r.path("/branches"), Token: r.read})
-		if took := time.Since(from); took > 2*time.Second {
-			t.Errorf("request %d beside 250 slow ones took %s", i, took)
-		}
+		took = append(took, time.Since(from))
+	}
+	if slices.Sort(took); took[len(took)/2] > time.Second {
+		t.Errorf("half of the requests beside 250 slow ones took over %s", took[len(took)/2])
 	}
 	// A byte now and then is no progress.
 	dripped := dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gate\r\nAuthorization: Bearer %s\r\nContent-Length: 1000000\r\n\r\n{", r.path("/commit-pack"), r.write))
