@@ -63,7 +63,8 @@
 //	    indexes/<name>/           what git keeps over many packs, with links to them
 //	    HEAD config refs/         what git needs to take the folder for a repository
 //	scratch/run-*/                files that need not survive the process: spooled
-//	                              contents, hot packs for git, inflated large blobs
+//	                              contents, hot packs for git, inflated large blobs,
+//	                              answers to fetches (files without a name)
 //
 // # After a crash
 //
