@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/gitcmd"
@@ -117,14 +118,17 @@ const packBase = "made"
 func (r *Repo) runPackObjects(ctx context.Context, job packJob, folder string) (sum string, err error) {
 	var out bytes.Buffer
 	in, lines := io.Pipe()
-	fed := make(chan struct{})
-	go func() { defer close(fed); lines.CloseWithError(job.write(lines)) }()
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	writing, written := context.WithCancel(ctx)
+	defer written()
+	helpers.Go(func() { lines.CloseWithError(job.write(lines)) })
+	helpers.Go(func() { r.dir.WriteBehind(writing, folder) })
 	err = r.store.runLow(ctx, gitcmd.Cmd{
 		Args: append(job.args(), filepath.Join(folder, "pack", packBase)), GitDir: r.dir.Root(), ObjectDir: folder,
 		Alternates: []string{r.dir.ObjectsPath()}, Stdin: in, Stdout: &out, Timeout: transferTimeout,
 	})
 	in.Close() // ends the feeding if git has ended before it
-	<-fed
 	if err != nil {
 		return "", fmt.Errorf("write pack: %w", err)
 	}

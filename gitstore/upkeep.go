@@ -84,7 +84,8 @@ func (s *Store) EachRepo(ctx context.Context, fn func(*Repo) error) error {
 }
 
 // gc does all upkeep of one repo. Of several that are asked for it at the same time,
-// in whatever process, one does it and the others wait.
+// in whatever process, one does it and the others wait. What was replaced before is
+// removed also when the rest fails, which it may for want of just that space.
 func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 	start := time.Now()
 	r.upkeep.Lock()
@@ -94,36 +95,50 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 		return GCReport{Repo: r.Info()}, err
 	}
 	defer release()
-	grace, least := r.store.limits.PackGrace, r.store.limits.MergePacks
+	grace := r.store.limits.PackGrace
 	if now {
-		grace, least = 0, 1
+		grace = 0
+	}
+	err = r.rearrange(ctx, now, &report)
+	err = errors.Join(err, r.removeIndexes(ctx, grace))
+	removed, rerr := r.removeCondemned(ctx, grace)
+	report.Removed, report.Repo = removed, r.Info()
+	r.store.observe("upkeep", time.Since(start))
+	return report, errors.Join(err, rerr)
+}
+
+// rearrange prunes, merges and indexes, as far as each is due, with now all of it.
+func (r *Repo) rearrange(ctx context.Context, now bool, report *GCReport) (err error) {
+	least := r.store.limits.MergePacks
+	if now {
+		least = 1
 	}
 	if now || r.pruneDue() {
 		if report.Prune, err = r.prune(ctx, now); err != nil && !errors.Is(err, errOvertaken) {
 			// Tried again when that is due by the last one, and not every time from now on:
 			// a damaged repo would be walked without end, and never merged.
 			r.waste.Store(0)
-			return report, err
+			return err
 		}
 	}
 	if now { // of what is hot nothing stays out
 		if err := r.settleAlone(ctx); err != nil {
-			return report, err
+			return err
 		}
 	}
 	if report.Merged, err = r.merge(ctx, least); err != nil && !replaced(err) {
-		return report, err
+		return err
 	}
 	if report.Indexed, err = r.index(ctx, now); err != nil && !replaced(err) {
-		return report, err
+		return err
 	}
-	if err := r.removeIndexes(ctx, grace); err != nil {
-		return report, err
-	}
-	report.Removed, err = r.removeCondemned(ctx, grace)
-	report.Repo = r.Info()
-	r.store.observe("upkeep", time.Since(start))
-	return report, err
+	return nil
+}
+
+// replaced reports whether packs were replaced by another upkeep before this one's batch.
+func replaced(err error) bool {
+	var check *ledger.CheckError
+	return errors.As(err, &check) || errors.Is(err, packs.ErrPackMissing) || errors.Is(err, errOvertaken)
 }
 
 // index writes a new index if there is need, with all if there is any difference. The
@@ -139,12 +154,6 @@ func (r *Repo) index(ctx context.Context, all bool) (written bool, err error) {
 		return false, err
 	}
 	return r.writeIndex(ctx, all || broken)
-}
-
-// replaced reports whether packs were replaced by another upkeep before this one's batch.
-func replaced(err error) bool {
-	var check *ledger.CheckError
-	return errors.As(err, &check) || errors.Is(err, packs.ErrPackMissing) || errors.Is(err, errOvertaken)
 }
 
 // pruneDue reports whether so much was deleted that pruning pays.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -234,4 +236,40 @@ func TestUpkeepLease(t *testing.T) {
 		t.Errorf("waiting for a lease outlives its context")
 	}
 	taken()
+}
+
+// What was replaced is removed although the rest of upkeep fails: on a full disk it
+// may fail for want of just that space.
+func TestUpkeepRemovesAlsoWhenMergingFails(t *testing.T) {
+	s := openTestStore(t, func(o *Options) {
+		o.Limits, o.Logger = Limits{UpkeepEvery: -1, PackGrace: -1, MergePacks: 2}, quiet
+	})
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main"); err != nil {
+		t.Fatalf("CreateRepo: %v", err)
+	}
+	r, err := s.Repo(t.Context(), "acme", "repo") // it ends damaged, so nobody checks it
+	if err != nil {
+		t.Fatalf("Repo: %v", err)
+	}
+	settled := func() {
+		for i := range 2 {
+			mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": fmt.Sprintln("state", i)}})
+			if err := r.Settle(t.Context()); err != nil {
+				t.Fatalf("Settle: %v", err)
+			}
+		}
+	}
+	settled()
+	if n, err := r.merge(t.Context(), 2); err != nil || n != 2 || len(r.condemned()) != 2 {
+		t.Fatalf("merge = %d, %v, condemned %v; want 2 packs replaced", n, err, r.condemned())
+	}
+	settled()
+	broken := filepath.Join(r.dir.ObjectsPath(), "pack", r.packNames()[0]+".pack")
+	if err := os.Truncate(broken, 20); err != nil {
+		t.Fatalf("truncate: %v", err)
+	}
+	report, err := r.gc(t.Context(), false)
+	if err == nil || report.Removed != 2 || len(r.condemned()) != 0 {
+		t.Errorf("gc = %+v, %v, condemned %v; want an error, and the replaced packs removed", report, err, r.condemned())
+	}
 }
