@@ -232,7 +232,7 @@ func TestG04_KilledInABackup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head := main
+	head, text := main, noise(t, 3<<20)
 	for i, kill := range []func(*exec.Cmd){
 		func(*exec.Cmd) { g.Kill() },
 		func(cmd *exec.Cmd) { _ = cmd.Process.Kill() },
@@ -241,8 +241,8 @@ func TestG04_KilledInABackup(t *testing.T) {
 		killed := false
 		for try := 0; !killed && try < 10; try++ {
 			var large []harness.File
-			for n := range 8 {
-				large = append(large, harness.File{Path: fmt.Sprint("large", n), Content: string(noise(t, 3<<20-i-try-n))})
+			for n := range 4 {
+				large = append(large, harness.File{Path: fmt.Sprint("large", n), Content: string(text[:3<<20-i-try-n])})
 			}
 			head = r.commit(harness.Commit{Branch: "main", Expected: head, Files: large})
 			cmd := g.tool("backup", "--to", dir, "--server", g.URL, "--data", g.Data)
