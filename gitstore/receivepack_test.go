@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -54,7 +55,14 @@ func nothingLeft(t testing.TB, r *Repo) {
 	if err != nil || len(incoming) > 0 {
 		t.Errorf("quarantine left behind: %v, %v", incoming, err)
 	}
-	views, err := filepath.Glob(filepath.Join(r.store.scratch.path, "view-*"))
+	// A fetch ends with its client, and its process a moment later.
+	var views []string
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		views, err = filepath.Glob(filepath.Join(r.store.scratch.path, "view-*"))
+		if err != nil || len(views) == 0 || time.Now().After(end) {
+			break
+		}
+	}
 	if err != nil || len(views) > 0 {
 		t.Errorf("views left behind: %v, %v", views, err)
 	}
