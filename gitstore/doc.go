@@ -66,6 +66,13 @@
 //	                              contents, hot packs for git, inflated large blobs,
 //	                              answers to fetches (files without a name)
 //
+// # Elsewhere
+//
+// Export and ExportBundle write one repo in git's own forms. A backup (backup.go) takes
+// every space of the ledger as of one moment of its own, repos before the org that
+// names them, and the packs registered in it; backupmanifest.go draws its folder.
+// Restore (restore.go) puts one into a new data folder and an empty ledger.
+//
 // # After a crash
 //
 // A batch is whole or absent. A pack without a record is removed when its repo is

@@ -20,6 +20,11 @@
 // before stops writing to it: a *LostWritesError. A node that was told nothing
 // cannot see it.
 //
+// Redis has no snapshots. For a dump (ledger.Bulk) a space is held: until the dump ends,
+// or its process has been dead for a while, every batch keeps what stood under the
+// keys it changes, and the dump puts together from both what stood there at its
+// beginning. Memory grows by what is changed meanwhile.
+//
 // A disk that is full ends a Redis with "appendfsync always" (that is Redis' own
 // decision): ErrUnavailable until it is started again. Full memory is ErrNoSpace;
 // batches that only delete go through then and make room.
