@@ -29,14 +29,18 @@ func (d *doubt) raise() {
 
 // doubted reports whether upkeep has a doubt of a repo's index to settle.
 func (x *indexes) doubted(repo string) bool {
-	d := &x.of(repo).doubt
-	return d.check.Load() || d.rewrite.Load()
+	ri := x.known(repo)
+	return ri != nil && (ri.doubt.check.Load() || ri.doubt.rewrite.Load())
 }
 
 // settleDoubt checks an index that git may have failed on, and retires it if git finds
 // it wrong. rewrite is true if one that was in use has been retired.
 func (r *Repo) settleDoubt(ctx context.Context) (rewrite bool, err error) {
-	d := &r.store.indexes.of(r.id).doubt
+	ri := r.store.indexes.known(r.id)
+	if ri == nil {
+		return false, nil
+	}
+	d := &ri.doubt
 	if d.check.Swap(false) {
 		if err := r.checkIndex(ctx); err != nil {
 			return false, fmt.Errorf("check index: %w", err)

@@ -45,6 +45,13 @@ func (x *indexes) of(repo string) *repoIndexes {
 	return x.repos[repo]
 }
 
+// known is of for a repo of which something is known; nil for others.
+func (x *indexes) known(repo string) *repoIndexes {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.repos[repo]
+}
+
 // forget drops what is known of a repo that is gone.
 func (x *indexes) forget(repo string) {
 	x.mu.Lock()
@@ -54,7 +61,10 @@ func (x *indexes) forget(repo string) {
 
 // used reports whether a process of this store has an index as an alternate.
 func (x *indexes) used(repo, name string) bool {
-	ri := x.of(repo)
+	ri := x.known(repo)
+	if ri == nil {
+		return false
+	}
 	ri.mu.Lock()
 	defer ri.mu.Unlock()
 	return ri.users[name] > 0
@@ -65,7 +75,13 @@ func (x *indexes) used(repo, name string) bool {
 // index only saves work: whatever is wrong with it is told in the log and healed, and
 // keeps nobody from being answered.
 func (r *Repo) useIndex(ctx context.Context) (path string, release func()) {
-	ri := r.store.indexes.of(r.id)
+	ri := r.store.indexes.known(r.id)
+	if ri == nil { // most repos are small and never have one: nothing is kept of them
+		if pointer, err := readKey(ctx, r.ledger.PeekKeys, r.space, indexPointer); err != nil || pointer == nil {
+			return "", func() {}
+		}
+		ri = r.store.indexes.of(r.id)
+	}
 	// The pointer is read under the lock: an index is removed only when it is not the
 	// one in use, which is known before its users are counted.
 	ri.mu.Lock()
@@ -146,5 +162,7 @@ func (r *Repo) doubtIndex(err error) {
 	if !errors.As(err, &exit) || exit.Code == 1 {
 		return // 1 is an answer: a difference, a conflict, nothing found
 	}
-	r.store.indexes.of(r.id).doubt.raise()
+	if ri := r.store.indexes.known(r.id); ri != nil {
+		ri.doubt.raise()
+	}
 }

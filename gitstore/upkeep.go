@@ -144,8 +144,8 @@ func replaced(err error) bool {
 // index writes a new index if there is need, with all if there is any difference. The
 // one in use is looked at first, with all every byte of it.
 func (r *Repo) index(ctx context.Context, all bool) (written bool, err error) {
-	if all {
-		r.store.indexes.of(r.id).doubt.verify.Store(true)
+	if ri := r.store.indexes.known(r.id); all && ri != nil { // else it is read whole anyway
+		ri.doubt.verify.Store(true)
 	}
 	_, release := r.useIndex(ctx)
 	release()
