@@ -4,6 +4,7 @@
 # closes with a summary, and fails when anything failed.
 #   HEADGATE_SEED      where random tests start; printed, so that a run can be repeated
 #   HEADGATE_KILLS     how often the server is killed under load, per engine
+#   HEADGATE_CUTS      at how many offsets a push is cut, per road; 50
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
