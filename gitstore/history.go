@@ -41,6 +41,7 @@ func (r *Repo) Commit(ctx context.Context, oid refpolicy.OID) (CommitInfo, error
 
 // LogPage is one page of history.
 type LogPage struct {
+	From    refpolicy.OID // the commit whose history it is
 	Commits []CommitInfo
 	Next    string // cursor; it holds the starting commit, so that paging stays on the history it began with
 }
@@ -58,7 +59,7 @@ func (r *Repo) Log(ctx context.Context, c Caller, from refpolicy.OID, path, curs
 	if err != nil {
 		return LogPage{}, err
 	}
-	var page LogPage
+	page := LogPage{From: w.start}
 	for limit <= 0 || len(page.Commits) < limit {
 		oid, ok, err := w.next(ctx)
 		if err != nil {

@@ -44,7 +44,7 @@ func (s *Server) listCommits(q *request) error {
 	v := q.query()
 	rev, ephemeral := v.text("ref", "branch"), v.flag("ephemeral")
 	path, cursor := strings.TrimPrefix(v.text("path"), "/"), v.text("cursor")
-	limit := v.limit(pageDefault, pageMost)
+	limit, retained := v.limit(pageDefault, pageMost), v.flag(readableUntil)
 	if v.err != nil {
 		return v.err
 	}
@@ -60,6 +60,9 @@ func (s *Server) listCommits(q *request) error {
 		from = at.Commit
 	}
 	page, err := q.repo.Log(q.ctx(), q.caller(), from, path, cursor, limit)
+	if err == nil && retained {
+		err = q.tellRetention(page.From)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ type commitPage struct {
 
 func (s *Server) getCommit(q *request) error {
 	v := q.query()
-	rev, ephemeral := v.need("ref", "sha"), v.flag("ephemeral")
+	rev, ephemeral, retained := v.need("ref", "sha"), v.flag("ephemeral"), v.flag(readableUntil)
 	if v.err != nil {
 		return v.err
 	}
@@ -86,6 +89,9 @@ func (s *Server) getCommit(q *request) error {
 		return err
 	}
 	c, err := q.repo.Commit(q.ctx(), at.Commit)
+	if err == nil && retained {
+		err = q.tellRetention(at.Commit)
+	}
 	if err != nil {
 		return err
 	}

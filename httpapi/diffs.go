@@ -43,7 +43,7 @@ func (s *Server) branchDiff(q *request) error {
 	v := q.query()
 	branch, base := v.need("branch"), v.text("base")
 	ephemeral, baseEphemeral := v.flag("ephemeral"), v.flag("ephemeral_base")
-	paths := v.list("path")
+	paths, retained := v.list("path"), v.flag(readableUntil)
 	if v.err != nil {
 		return v.err
 	}
@@ -65,6 +65,11 @@ func (s *Server) branchDiff(q *request) error {
 		start, head.MergeBaseSHA = mergeBase, mergeBase.String()
 	}
 	head.BaseSHA = from.Commit.String()
+	if retained {
+		if err := q.tellRetention(tip.Commit, from.Commit); err != nil {
+			return err
+		}
+	}
 	return q.diff(head, gitstore.DiffRequest{Base: start, Head: tip.Commit, Paths: paths})
 }
 
@@ -74,7 +79,7 @@ func (s *Server) commitDiff(q *request) error {
 	rev, base := v.need("ref", "sha"), v.text("base_ref", "baseSha")
 	exact := v.flag("git_apply_compatible", "gitApplyCompatible")
 	refEphemeral, baseEphemeral := v.flag("ref_is_ephemeral"), v.flag("base_is_ephemeral")
-	paths := v.list("path")
+	paths, retained := v.list("path"), v.flag(readableUntil)
 	if v.err != nil {
 		return v.err
 	}
@@ -95,6 +100,11 @@ func (s *Server) commitDiff(q *request) error {
 		}
 		if ok {
 			head.MergeBaseSHA = mergeBase.String()
+		}
+	}
+	if retained {
+		if err := q.tellRetention(at.Commit, from); err != nil {
+			return err
 		}
 	}
 	return q.diff(head, gitstore.DiffRequest{Base: from, Head: at.Commit, Paths: paths, Exact: exact})

@@ -17,6 +17,7 @@ func (s *Server) getFile(q *request) error {
 	rev, path := v.text("ref"), strings.TrimPrefix(v.need("path"), "/")
 	ephemeral := v.flag("ephemeral")
 	v.flag("ephemeral_base") // accepted; it says nothing here
+	retained := v.flag(readableUntil)
 	if v.err != nil {
 		return v.err
 	}
@@ -45,6 +46,12 @@ func (s *Server) getFile(q *request) error {
 	h["Cache-Control"] = byName
 	if isHexOID(rev) {
 		h["Cache-Control"] = byOID
+	}
+	if retained {
+		h["Cache-Control"] = byName // the file never changes; until when it is there does
+		if err := q.tellRetention(at.Commit); err != nil {
+			return err
+		}
 	}
 	return q.sendFile(file, e.answer(q.r))
 }
@@ -129,7 +136,7 @@ func (s *Server) listFiles(q *request) error {
 	if v.text("recursive") != "" {
 		list.Recursive = v.flag("recursive")
 	}
-	cursor := v.text("cursor")
+	cursor, retained := v.text("cursor"), v.flag(readableUntil)
 	if cursor != "" || v.text("limit") != "" {
 		list.Limit = v.limit(filesDefault, filesMost)
 	}
@@ -145,6 +152,9 @@ func (s *Server) listFiles(q *request) error {
 		return err
 	}
 	entries, more, err := q.repo.Tree(q.ctx(), at.Commit, list)
+	if err == nil && retained {
+		err = q.tellRetention(at.Commit)
+	}
 	if err != nil {
 		return err
 	}

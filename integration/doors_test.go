@@ -130,6 +130,9 @@ var doors = []door{
 	{"list files by an abbreviation", func(v *vault, oid string) string { return v.api(harness.Ask{Path: v.path("/files?ref=" + oid[:12])}) }},
 	{"list commits", func(v *vault, oid string) string { return v.api(harness.Ask{Path: v.path("/commits?ref=" + oid)}) }},
 	{"get commit", func(v *vault, oid string) string { return v.api(harness.Ask{Path: v.path("/commit?sha=" + oid)}) }},
+	{"get commit, and until when", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/commit?readable_until=true&sha=" + oid)})
+	}},
 	{"get commit's parent", func(v *vault, oid string) string {
 		return v.api(harness.Ask{Path: v.path("/commit?sha=" + oid + "~1")})
 	}},
