@@ -50,7 +50,7 @@
 //	pack/<name>               a pack: live, condemned or dead
 //	pin/<id>                  a pin
 //	pinned/<oid>/<id>         which pins hold a commit
-//	(log)                     one entry for each change of refs
+//	(log)                     one entry for each change of refs or of the default branch
 //
 // in the space org/<org>: repo/<name> (the id) and recent/<newest first>/<id>; in the
 // space server: repo-intent/<id> while a repo is being made or removed.

@@ -167,7 +167,7 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 		gen, p.foreign[genKey] = d.u.proofIn, true
 	}
 	b.Checks = append(b.Checks, ledger.Equal(genKey, gen))
-	entry := LogEntry{Type: "ref.updated", Actor: d.u.Caller.Actor}
+	entry := LogEntry{Type: entryRefs, Actor: d.u.Caller.Actor}
 	checkedMeta := false
 	for _, i := range p.todo {
 		res := &d.results[i]

@@ -96,11 +96,24 @@ const (
 	packDead      = "dead" // its file is being or has been removed; it may not be registered any more
 )
 
-// LogEntry is the form of a log entry that the door writes; seq and time are the ledger's.
+// LogEntry is the form of a log entry; seq and time are the ledger's.
 type LogEntry struct {
-	Type    string      `json:"type"` // ref.updated
+	Type    string      `json:"type"` // entryRefs or entryRepo
 	Actor   Actor       `json:"actor"`
-	Changes []LogChange `json:"changes"`
+	Changes []LogChange `json:"changes"`        // of refs; none in an entry about the repo
+	Data    *RepoChange `json:"data,omitempty"` // of an entry about the repo
+}
+
+// The types of log entries.
+const (
+	entryRefs = "ref.updated"  // refs moved; the door writes it
+	entryRepo = "repo.updated" // the repo's record changed
+)
+
+// RepoChange is what changed in a repo's record.
+type RepoChange struct {
+	OldDefaultBranch string `json:"old_default_branch"`
+	DefaultBranch    string `json:"default_branch"`
 }
 
 // LogChange is one ref's movement in a LogEntry.

@@ -257,14 +257,19 @@ func (r *Repo) infoOf(raw []byte) (RepoInfo, error) {
 }
 
 // SetDefaultBranch points HEAD at another branch, which must exist unless the
-// repo has no branch at all. Errors: ErrRefNotFound.
+// repo has no branch at all. The change is in the log; to the branch that it is at
+// already there is none. Errors: ErrRefNotFound, also for a branch the caller may
+// not read.
 func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (RepoInfo, error) {
 	name, err := refpolicy.Branch(branch)
 	if err != nil {
 		return RepoInfo{}, err
 	}
+	if !c.Policy.CanRead(name) {
+		return RepoInfo{}, fmt.Errorf("%w: %s", ErrRefNotFound, name.Short())
+	}
 	for {
-		info, err := r.setDefaultBranch(ctx, name)
+		info, err := r.setDefaultBranch(ctx, c, name)
 		var check *ledger.CheckError
 		if errors.As(err, &check) && ctx.Err() == nil {
 			continue // somebody changed the record or the branch in between
@@ -273,7 +278,7 @@ func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (R
 	}
 }
 
-func (r *Repo) setDefaultBranch(ctx context.Context, name refpolicy.RefName) (RepoInfo, error) {
+func (r *Repo) setDefaultBranch(ctx context.Context, c Caller, name refpolicy.RefName) (RepoInfo, error) {
 	if err := r.refresh(ctx); err != nil {
 		return RepoInfo{}, err
 	}
@@ -299,11 +304,17 @@ func (r *Repo) setDefaultBranch(ctx context.Context, name refpolicy.RefName) (Re
 		exists = ledger.Equal(refKey(name), raw)
 	}
 	rec := repoRecord(old.info)
-	rec.DefaultBranch = name.Short()
+	if rec.DefaultBranch = name.Short(); rec.DefaultBranch == old.info.DefaultBranch {
+		return old.info, nil
+	}
 	_, err = r.ledger.Apply(ctx, ledger.Batch{
 		Space:  r.space,
 		Checks: []ledger.Check{ledger.Equal(metaKey, old.raw), exists},
 		Sets:   []ledger.Set{{Key: metaKey, Value: rec.encode()}},
+		Log: mustJSON(LogEntry{
+			Type: entryRepo, Actor: c.Actor, Changes: []LogChange{},
+			Data: &RepoChange{OldDefaultBranch: old.info.DefaultBranch, DefaultBranch: rec.DefaultBranch},
+		}),
 	})
 	if err != nil {
 		return RepoInfo{}, fmt.Errorf("set default branch: %w", err)
