@@ -18,15 +18,15 @@ import (
 // The steps of a sandbox, which has nothing but plain git and a confined token.
 
 func (t *tour) confineSandbox(ctx context.Context) error {
-	t.title("The sandbox gets a token for 15 minutes that can fast-forward its branch and nothing else")
+	t.title("The sandbox gets a token for 15 minutes that can fast-forward its branch, and neither move nor see anything else")
 	ref := refpolicy.EphemeralBranchPrefix + t.branch
 	t.typed(fmt.Sprintf("SANDBOX=$(headgate token --key %s --org %s --repo %s --scope git:write --ttl 15m \\", t.key, quickstartOrg, t.repo),
-		fmt.Sprintf("    --ref %s=no-force-push --ref '*=no-push')", ref),
+		fmt.Sprintf("    --ref %s=no-force-push --ref '*=no-read')", ref),
 		fmt.Sprintf(`curl -H "Authorization: Bearer $SANDBOX" %s/api/whoami`, t.base))
 	var err error
 	t.sandbox, err = t.sign(tokenCmd{
 		Scope: []string{"git:write"}, TTL: 15 * time.Minute,
-		Ref: []string{ref + "=no-force-push", "*=no-push"},
+		Ref: []string{ref + "=no-force-push", "*=no-read"},
 	})
 	if err != nil {
 		return err
@@ -76,11 +76,17 @@ func (t *tour) cloneAndPush(ctx context.Context) error {
 	return t.refused(ctx, clone)
 }
 
-// refused shows what the same token is told when it tries to move main.
+// refused shows that for the same token main does not exist, and what it is told when
+// it tries to move it.
 func (t *tour) refused(ctx context.Context, clone string) error {
-	t.title("The same token cannot move main; the refusal says why, in words an agent can act on")
-	t.typed(fmt.Sprintf("git push %s/%s.git HEAD:refs/heads/main", withUser(t.base, "t:$SANDBOX"), t.repo))
-	text, err := runGit(ctx, clone, "push", fmt.Sprintf("%s/%s.git", withUser(t.base, "t:"+t.sandbox), t.repo), "HEAD:refs/heads/main")
+	t.title("The same token does not see main and cannot move it; the refusal says why, in words an agent can act on")
+	shown := fmt.Sprintf("%s/%s.git", withUser(t.base, "t:$SANDBOX"), t.repo)
+	t.typed("git ls-remote "+shown+"     # shows nothing", "git push "+shown+" HEAD:refs/heads/main")
+	real := strings.ReplaceAll(shown, "$SANDBOX", t.sandbox)
+	if text, err := runGit(ctx, clone, "ls-remote", "-q", real); err != nil || text != "" {
+		return errors.Join(fmt.Errorf("git ls-remote shows %q, want nothing", t.clean(text)), err)
+	}
+	text, err := runGit(ctx, clone, "push", real, "HEAD:refs/heads/main")
 	t.shown(t.clean(text))
 	if err == nil {
 		return errors.New("the push to main was not refused")
