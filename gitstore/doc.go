@@ -43,7 +43,7 @@
 //	tip/<oid>/<name>          which refs are at an oid
 //	born/<oid>                by which ref a commit came in
 //	o/<oid>                   a hot object, deflated as in a pack
-//	gc/pruned                 when it was pruned last, and up to which log entry
+//	gc/pruned                 when it was pruned last, as of which log entry, with how many refs
 //	gc/index                  which index is in use
 //	index/<name>              an index: live, condemned or dead
 //	gc/lease                  who looks after its packs, and until when

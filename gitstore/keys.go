@@ -13,7 +13,7 @@ import (
 const (
 	metaKey       = "meta"      // the repo's record
 	genKey        = "gc/gen"    // prune generation; exists as long as the repo does, so every write checks it
-	prunedKey     = "gc/pruned" // when the last prune ended, and up to which log entry
+	prunedKey     = "gc/pruned" // when the last prune began, at which log entry, and how many refs it saw
 	leaseKey      = "gc/lease"  // who looks after the repo's packs, and until when
 	refKeys       = "ref/"      // ref/<name> -> ref record
 	createdKeys   = "created/"  // created/<h|e>/<when>/<name>: branches in order of creation

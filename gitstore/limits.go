@@ -25,7 +25,7 @@ type Limits struct {
 	RefsPerPush    int           // commands of one push; 10,000
 	UpkeepEvery    time.Duration // how often packs are looked after; negative: never; 1 min
 	PackGrace      time.Duration // how long a replaced pack stays for those who read in it, longer than any request; negative: not at all; 6 h
-	PruneDeletions int           // prune when so many refs were deleted or rewound; 1,000
+	PruneDeletions int           // prune when so many refs were deleted or rewound, or a twentieth of all if that is more; 1,000
 	PruneEvery     time.Duration // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int           // merge packs of a kind when so many have come together; 5
 	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB

@@ -72,6 +72,7 @@ type pruning struct {
 	raised  time.Time // the ledger's clock at the raise
 	swapped bool
 	waste   int64
+	refs    int64 // that it walked from
 	report  PruneReport
 }
 
@@ -100,19 +101,21 @@ func (p *pruning) run(ctx context.Context) error {
 
 // prunedRecord is what stands under gc/pruned.
 type prunedRecord struct {
-	Seq uint64    `json:"seq"` // the log's last number when it began
-	At  time.Time `json:"at"`
+	Seq  uint64    `json:"seq"` // the log's last number when it began
+	At   time.Time `json:"at"`
+	Refs int64     `json:"refs"` // how many there were
 }
 
 // note remembers that the prune has ended, for whoever asks whether one is due.
 func (p *pruning) note(ctx context.Context) error {
 	_, err := p.r.ledger.Apply(ctx, ledger.Batch{
 		Space: p.r.space, Checks: []ledger.Check{ledger.Equal(genKey, p.gen)},
-		Sets: []ledger.Set{{Key: prunedKey, Value: mustJSON(prunedRecord{p.after, p.raised})}},
+		Sets: []ledger.Set{{Key: prunedKey, Value: mustJSON(prunedRecord{p.after, p.raised, p.refs})}},
 	})
 	if err != nil {
 		return fmt.Errorf("prune: note its end: %w", err)
 	}
+	p.r.prunedRefs.Store(p.refs)
 	return nil
 }
 
@@ -185,6 +188,7 @@ func (p *pruning) begin(ctx context.Context) (gen []byte, err error) {
 // its page was read has its old value there.
 func (p *pruning) walkRoots(ctx context.Context) error {
 	err := p.r.eachPage(ctx, refKeys, func(items []ledger.Item) error {
+		p.refs += int64(len(items))
 		for _, it := range items {
 			rec, err := decodeRefRecord(it.Value)
 			if err != nil {

@@ -51,6 +51,7 @@ type Repo struct {
 	indexSeen  atomic.Pointer[[]string]
 	indexLater atomic.Bool
 	deferred   atomic.Int32 // rounds of upkeep that were put off while requests ran
+	prunedRefs atomic.Int64 // how many refs the last prune saw, as far as this process knows
 	waste      atomic.Int64 // refs deleted or rewound since the last prune, as far as this process knows
 
 	usedAt atomic.Int64 // unix nanoseconds, for closing what has been idle

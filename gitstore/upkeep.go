@@ -157,7 +157,16 @@ func (r *Repo) index(ctx context.Context, all bool) (written bool, err error) {
 }
 
 // pruneDue reports whether so much was deleted that pruning pays.
-func (r *Repo) pruneDue() bool { return r.waste.Load() >= int64(r.store.limits.PruneDeletions) }
+func (r *Repo) pruneDue() bool { return r.waste.Load() >= r.wastePruned() }
+
+// pruneShare: a prune walks from all refs, so there has to be a deletion for every so
+// many of them.
+const pruneShare = 20
+
+// wastePruned is how many deleted or rewound refs make a prune due.
+func (r *Repo) wastePruned() int64 {
+	return max(int64(r.store.limits.PruneDeletions), r.prunedRefs.Load()/pruneShare)
+}
 
 // lookEvery is how often the ledger is asked whether the last prune is long ago.
 const lookEvery = time.Hour
@@ -171,7 +180,7 @@ func (r *Repo) overdue(ctx context.Context) error {
 	}
 	long, err := r.prunedLongAgo(ctx)
 	if err == nil && long {
-		r.waste.Add(int64(r.store.limits.PruneDeletions))
+		r.waste.Add(r.wastePruned())
 	}
 	return err
 }
@@ -200,6 +209,7 @@ func (r *Repo) prunedLongAgo(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("decode %s: %w", prunedKey, err)
 		}
 	}
+	r.prunedRefs.Store(last.Refs)
 	return seq > last.Seq && now.Sub(last.At) >= r.store.limits.PruneEvery, nil
 }
 

@@ -204,6 +204,61 @@ func TestPruneComesAfterARestart(t *testing.T) {
 	}
 }
 
+// A prune walks from all refs, so in a repo with many of them more have to go before
+// it pays, also as a process sees it that opens the repo anew.
+func TestPruneWaitsForAShareOfTheRefs(t *testing.T) {
+	db, dir := openTestLedger(t), t.TempDir()
+	open := func() (*Store, *Repo) {
+		s := openTestStore(t, func(o *Options) { o.Dir, o.Ledger, o.Limits = dir, db, Limits{UpkeepEvery: -1, PruneDeletions: 2} })
+		r, err := s.Repo(t.Context(), "acme", "repo")
+		if err != nil {
+			t.Fatalf("Repo: %v", err)
+		}
+		return s, r
+	}
+	first := newTestRepo(t, openTestStore(t, func(o *Options) { o.Dir, o.Ledger = dir, db }), "repo")
+	mustCommit(t, first, someone, testCommit{target: mainRef, files: map[string]string{"a": "main"}})
+	s, r := open()
+	session := func(n int) refpolicy.RefName {
+		return refpolicy.RefName(fmt.Sprintf("%s%d", refpolicy.EphemeralBranchPrefix, n))
+	}
+	const sessions = 4*pruneShare - 1 // with main four shares
+	for n := range sessions {
+		if _, err := r.CreateBranch(t.Context(), someone, BranchSpec{Target: session(n), Base: "main"}); err != nil {
+			t.Fatalf("CreateBranch(%s): %v", session(n), err)
+		}
+	}
+	deleted := 0
+	drop := func(r *Repo, n int, due bool) {
+		t.Helper()
+		for range n {
+			if err := r.DeleteBranch(t.Context(), someone, session(deleted)); err != nil {
+				t.Fatalf("DeleteBranch(%s): %v", session(deleted), err)
+			}
+			deleted++
+		}
+		if err := r.overdue(t.Context()); err != nil || r.pruneDue() != due {
+			t.Errorf("after %d deletions: prune due: %v, %v; want %v", deleted, r.pruneDue(), err, due)
+		}
+	}
+	if _, err := r.prune(t.Context(), false); err != nil {
+		t.Fatalf("prune: %v", err)
+	}
+	drop(r, 3, false)
+	drop(r, 1, true)
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	_, r = open()
+	drop(r, 3, false)
+	drop(r, 1, true)
+	if _, err := r.prune(t.Context(), false); err != nil { // sees 72 refs
+		t.Fatalf("prune: %v", err)
+	}
+	drop(r, 2, false)
+	drop(r, 1, true)
+}
+
 // Of two nodes one looks after a repo at a time, and a node that is gone holds the
 // other up no longer than its lease.
 func TestUpkeepLease(t *testing.T) {

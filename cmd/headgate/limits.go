@@ -69,7 +69,7 @@ type Limits struct {
 
 	UpkeepEvery    Duration `toml:"upkeep_every"`    // how often repos are looked after; 1 min
 	PackGrace      Duration `toml:"pack_grace"`      // how long a replaced pack stays for those who read in it; 6 h
-	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound; 1,000
+	PruneDeletions int      `toml:"prune_deletions"` // prune a repo when so many refs were deleted or rewound, or a twentieth of all if that is more; 1,000
 	PruneEvery     Duration `toml:"prune_every"`     // or when it was so long ago and refs have moved since; 24 h
 	MergePacks     int      `toml:"merge_packs"`     // merge packs when so many have come together; 5
 	IndexObjects   int      `toml:"index_objects"`   // write an index when so many packed objects have come since the last one; 1,000
