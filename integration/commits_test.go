@@ -267,12 +267,20 @@ func TestCase2_6_Guards(t *testing.T) {
 	if a := r.tryCommit(harness.Commit{Branch: "preview", Ephemeral: true, Base: "main", Files: []harness.File{{Path: "x", Content: "x"}}}); a.Status != 201 {
 		t.Errorf("ephemeral branch from main = %s, want 201", a)
 	}
-	// OQ-K8: a guard that is no id is a revision.
-	for expected, status := range map[string]int{strings.ToUpper(second): 0, "main": 201} {
+	// OQ-K8: a guard that is no id is a revision; an id is in lower case.
+	for expected, status := range map[string]int{first[:7]: 409, strings.ToUpper(second): 400, "none": 400} {
 		a := r.tryCommit(harness.Commit{Branch: "main", Expected: expected, Files: []harness.File{{Path: "k8", Content: expected}}})
-		if status != 0 && a.Status != status || a.Status >= 500 {
-			t.Errorf("guard %q = %s, want %d", expected, a, status)
+		if a.Status != status || r.head("main", false) != second {
+			t.Errorf("guard %q = %s, want %d and main where it was", expected, a, status)
 		}
+	}
+	at := second
+	for _, form := range []func(string) string{func(oid string) string { return oid[:7] }, func(string) string { return "main" }} {
+		a := r.tryCommit(harness.Commit{Branch: "main", Expected: form(at), Files: []harness.File{{Path: "k8", Content: at}}})
+		if a.Status != 201 {
+			t.Errorf("guard %q on main at %s = %s, want 201", form(at), at, a)
+		}
+		at = r.head("main", false)
 	}
 }
 

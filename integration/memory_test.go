@@ -7,8 +7,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/integration/harness"
 )
@@ -119,4 +122,51 @@ func TestCase12_2_LargePushHasBoundedMemory(t *testing.T) {
 			t.Errorf("diff = %s, want big in filtered_files", a)
 		}
 	})
+}
+
+// Four that read a large file at once, by clone and by pointer, cost no multiple of it.
+func TestCase12_2_FourReadersAtOnce(t *testing.T) {
+	const size = 128 << 20
+	g := startPlain(t)
+	g.broken = true // a clone of it for fsck would cost more than the test
+	r := g.repo()
+	sha := r.commitLarge("main", "big", "", noiseReader(seed+2, size))
+	fetch := pkt("command=fetch") + "0001" + pkt("no-progress") + pkt("want "+sha+"\n") + pkt("done\n") + "0000"
+	for what, ask := range map[string]func() harness.Ask{
+		"four files": func() harness.Ask { return harness.Ask{Path: r.path("/file?path=big&ref=" + sha), Token: r.read} },
+		"four clones": func() harness.Ask {
+			return harness.Ask{
+				Method: "POST", Path: r.gitPath(false, "git-upload-pack"), Basic: r.read, Body: strings.NewReader(fetch),
+				Header: map[string]string{"Content-Type": "application/x-git-upload-pack-request", "Git-Protocol": "version=2"},
+			}
+		},
+	} {
+		g.measure(what, func() {
+			var all errgroup.Group
+			for range 4 {
+				all.Go(func() error { return g.throwAway(ask(), size) })
+			}
+			if err := all.Wait(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+}
+
+// throwAway reads an answer of at least size bytes and keeps nothing of it.
+func (g *gate) throwAway(a harness.Ask, size int64) error {
+	req, err := g.Request(a)
+	if err != nil {
+		return err
+	}
+	resp, err := g.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err == nil && (resp.StatusCode != 200 || n < size) {
+		err = fmt.Errorf("%s %s = %d with %d bytes, want 200 and over %d", req.Method, req.URL.Path, resp.StatusCode, n, size)
+	}
+	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/tokens"
 )
 
-func TestCase5_1_And5_2_Paths(t *testing.T) {
+func TestCase5_1_And_5_2_Paths(t *testing.T) {
 	g := start(t)
 	r, head := g.seeded()
 	bad := []string{".git/config", ".git", "a/.git/x", ".GIT/x", ".Git", "..", "../x", "a/../../x", "a//b", "a/", "./a", ".", "a/./b", "", "a\x00b", "//abs"}
@@ -51,6 +51,38 @@ func TestCase5_1_And5_2_Paths(t *testing.T) {
 	}
 	if got := len(r.get("/files", "ref", sha).List("paths")); got != len(good)+2 {
 		t.Errorf("files lists %d paths, want %d", got, len(good)+2)
+	}
+}
+
+// Names that other systems trip over are plain names, literally and by one rule: a
+// push and the API make the same tree of them, and a backslash divides nothing.
+func TestCase5_2_PlainNamesByPushAndAPI(t *testing.T) {
+	g := start(t)
+	r, head := g.seeded()
+	clone := r.clone(r.remote(r.write))
+	names := []string{`a\b`, "a:b", `..\x`, "aux", "trail.", "trail "}
+	blob := strings.TrimSpace(string(g.git.Run(clone, []byte("plain"), "hash-object", "-w", "--stdin").Stdout))
+	var files, deleted []harness.File
+	for _, name := range names {
+		g.run(clone, "update-index", "--add", "--cacheinfo", "100644,"+blob+","+name)
+		files = append(files, harness.File{Path: name, Content: "plain"})
+		deleted = append(deleted, harness.File{Path: name, Delete: true})
+	}
+	g.run(clone, "commit", "-q", "-m", "names")
+	g.run(clone, "push", "-q", "origin", "HEAD:refs/heads/pushed")
+	tree := func(ref string) string { return r.get("/commit", "ref", ref).Text("commit", "tree_sha") }
+	r.commit(harness.Commit{Branch: "api", Base: "main", Files: files})
+	if pushed, api := tree("pushed"), tree("api"); pushed != api || pushed == tree(head) {
+		t.Errorf("tree of the push is %s, of the API's commit %s; want one, and not that of main", pushed, api)
+	}
+	for _, name := range names {
+		for _, ref := range []string{"pushed", "api"} {
+			r.wantFile(ref, name, "plain")
+		}
+	}
+	r.commit(harness.Commit{Branch: "pushed", Files: deleted})
+	if got := tree("pushed"); got != tree(head) {
+		t.Errorf("tree without the names is %s, want main's %s", got, tree(head))
 	}
 }
 
