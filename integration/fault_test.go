@@ -229,15 +229,17 @@ func TestF03_PushFinishesBeforeTheStop(t *testing.T) {
 }
 
 // stream sends a push whose body comes as it comes; what was answered, or "", comes back.
+// The body is not read before the server has asked for it.
 func (r *repo) stream(body io.Reader) <-chan string {
 	r.g.t.Helper()
 	req, err := r.g.Request(harness.Ask{Method: "POST", Path: r.gitPath(false, "git-receive-pack"), Basic: r.write,
-		Header: map[string]string{"Content-Type": "application/x-git-receive-pack-request"}, Body: body})
+		Header: map[string]string{"Content-Type": "application/x-git-receive-pack-request", "Expect": "100-continue"}, Body: body})
 	if err != nil {
 		r.g.t.Fatal(err)
 	}
 	done := make(chan string, 1)
-	client := &http.Client{Transport: &http.Transport{}} // no connection that another request uses
+	// No connection that another request uses.
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
 	go func() {
 		defer client.CloseIdleConnections()
 		resp, err := client.Do(req)
