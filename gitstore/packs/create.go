@@ -56,13 +56,12 @@ func syncParent(fsys FS, root string) error {
 }
 
 func fillDir(fsys FS, root string) error {
-	folders := []string{"", "packs", "objects", "objects/pack", "objects/info", "refs"}
 	for _, p := range folders {
 		if err := fsys.Mkdir(filepath.Join(root, p)); err != nil {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"HEAD": gitHEAD, "config": gitConfig} {
+	for name, text := range files {
 		if err := writeFile(fsys, filepath.Join(root, name), text); err != nil {
 			return err
 		}

@@ -228,7 +228,7 @@ func (d *Dir) Link(name string) error {
 	for _, ext := range []string{".pack", ".idx"} {
 		err := d.fs.Link(d.path(name, ext), d.linkPath(name, ext))
 		if errors.Is(err, fs.ErrExist) {
-			continue
+			err = d.relink(name, ext)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrPackMissing, err)
@@ -243,10 +243,25 @@ func (d *Dir) Link(name string) error {
 	return nil
 }
 
-// Linked reports whether git sees the pack.
+// relink takes a name from a file that is not the registered one and gives it to that.
+func (d *Dir) relink(name, ext string) error {
+	if same, err := d.sameLink(name, ext); same || err != nil {
+		return err
+	}
+	if err := d.fs.Remove(d.linkPath(name, ext)); err != nil {
+		return err
+	}
+	return d.fs.Link(d.path(name, ext), d.linkPath(name, ext))
+}
+
+// Linked reports whether the pack's files are there and git sees them.
 func (d *Dir) Linked(name string) bool {
-	_, err := d.fs.Stat(d.linkPath(name, ".idx"))
-	return CheckName(name) == nil && err == nil
+	for _, ext := range []string{".pack", ".idx"} {
+		if same, err := d.sameLink(name, ext); !same || err != nil {
+			return false
+		}
+	}
+	return CheckName(name) == nil
 }
 
 // Unlink hides a pack from git processes that start from now on.
