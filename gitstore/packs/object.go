@@ -44,18 +44,8 @@ func (p *Pack) headerAt(off int64) (Type, int64, error) {
 			return 0, 0, err
 		}
 	}
-	for depth := 0; h.isDelta(); depth++ {
-		if depth >= maxDepth {
-			return 0, 0, fmt.Errorf("%w: chain of deltas is too long", errDelta)
-		}
-		if off, err = p.baseOffset(off, h); err != nil {
-			return 0, 0, err
-		}
-		if h, err = p.head(off); err != nil {
-			return 0, 0, err
-		}
-	}
-	return h.typ, size, nil
+	typ, err := p.kindAt(off, h)
+	return typ, size, err
 }
 
 // resultSize reads the size of the object that a delta makes.

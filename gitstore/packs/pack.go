@@ -28,6 +28,7 @@ type Pack struct {
 	refs  atomic.Int64
 
 	verified sync.Map // offsets of large objects that were seen to have their ids
+	kinds    kinds
 
 	sortOnce sync.Once
 	sorted   []int64 // offsets of all entries and of the trailer, ascending
