@@ -103,6 +103,48 @@ func (e *NameClashError) Error() string {
 	return fmt.Sprintf("cannot lock ref %s: %s exists; cannot create", e.Ref, e.Existing)
 }
 
+// A ForeignLedgerError says that a data folder and a ledger do not belong together.
+// Nothing was done in either.
+type ForeignLedgerError struct {
+	Dir    string // the data folder
+	Folder string // its store's id, "" if it has none
+	Ledger string // the id of the store that the ledger is of, "" if it is of none
+	Repo   string // where the folder has no id: a repo that one of them has and the other does not
+	Empty  bool   // the folder is the one that does not have it
+}
+
+func (e *ForeignLedgerError) Error() string {
+	folder, with := "is of store "+e.Folder, "is of store "+e.Ledger
+	if e.Ledger == "" {
+		with = "is of no store yet"
+	}
+	switch {
+	case e.Folder != "":
+	case e.Empty:
+		folder, with = "has no repos", with+" and has "+e.Repo
+	default:
+		folder, with = "has "+e.Repo, with+" and does not know it"
+	}
+	return fmt.Sprintf("data folder %s %s, but this ledger %s: they do not belong together", e.Dir, folder, with)
+}
+
+// A RepoError says which repo could not be looked at or after.
+type RepoError struct {
+	ID        string
+	Org, Name string // "" if its record cannot be read either
+	Err       error
+}
+
+func (e *RepoError) Error() string {
+	if e.Name == "" {
+		return fmt.Sprintf("repo %s: %v", e.ID, e.Err)
+	}
+	return fmt.Sprintf("repo %s/%s (%s): %v", e.Org, e.Name, e.ID, e.Err)
+}
+
+// Unwrap gives the reason.
+func (e *RepoError) Unwrap() error { return e.Err }
+
 // A BackupError says what of a backup cannot be used. File is below the folder of backups.
 type BackupError struct {
 	File string

@@ -60,22 +60,42 @@ func (r *Repo) tidy(ctx context.Context) error {
 }
 
 // discardPack removes a pack's files after a batch has made sure that it is not
-// registered and never will be. Correctness rests on that batch, not on who runs.
+// registered and never will be. Correctness rests on that batch, not on who runs. Of a
+// repo that the ledger does not know nothing is removed, since its packs may be all
+// there is of it: that is ErrRepoNotFound.
 func (r *Repo) discardPack(ctx context.Context, name string) error {
-	_, err := r.ledger.Apply(ctx, ledger.Batch{
-		Space:  r.space,
-		Checks: []ledger.Check{ledger.Absent(packKey(name))},
-		Sets:   []ledger.Set{{Key: packKey(name), Value: mustJSON(packRecord{State: packDead})}},
-	})
+	err := r.markDead(ctx, name)
+	for genMoved(err) && ctx.Err() == nil { // a prune has begun
+		err = r.markDead(ctx, name)
+	}
 	var check *ledger.CheckError
-	if errors.As(err, &check) {
+	switch {
+	case errors.As(err, &check) && check.Key == packKey(name):
 		if rec, derr := decodePackRecord(check.Present); derr != nil || rec.State != packDead {
 			return derr // registered after all
 		}
-		err = nil // dead already, but its files were left
+		// Dead already, but its files were left.
+	case errors.As(err, &check):
+		return ErrRepoNotFound
+	case err != nil:
+		return err
+	}
+	return r.dir.Remove(name)
+}
+
+// markDead puts a pack without a record on record as dead, in a repo that exists.
+func (r *Repo) markDead(ctx context.Context, name string) error {
+	gen, err := readKey(ctx, r.ledger.ReadKeys, r.space, genKey)
+	if err == nil && gen == nil {
+		err = ErrRepoNotFound
 	}
 	if err != nil {
 		return err
 	}
-	return r.dir.Remove(name)
+	_, err = r.ledger.Apply(ctx, ledger.Batch{
+		Space:  r.space,
+		Checks: []ledger.Check{ledger.Equal(genKey, gen), ledger.Absent(packKey(name))},
+		Sets:   []ledger.Set{{Key: packKey(name), Value: mustJSON(packRecord{State: packDead})}},
+	})
+	return err
 }

@@ -150,7 +150,11 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 		return nil, fmt.Errorf("open repo: %w", err)
 	}
 	r := &Repo{store: s, ledger: s.ledger, id: id, space: ledger.RepoSpace(id), dir: dir}
-	if err = r.loadPacks(ctx); err == nil {
+	// What the ledger does not know is not touched: this may not be its ledger.
+	if err = r.refresh(ctx); err == nil {
+		err = r.loadPacks(ctx)
+	}
+	if err == nil && !s.looking {
 		err = r.tidyOnce(ctx)
 	}
 	if err == nil {

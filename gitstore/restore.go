@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -25,6 +26,7 @@ type RestoreOptions struct {
 // A RestoreReport tells what was restored.
 type RestoreReport struct {
 	Spaces, Repos, Packs int
+	Skipped              []SkippedRepo // that were damaged when the backup was taken
 }
 
 // Restore puts a backup into a new data folder and its ledger. Before anything is
@@ -46,6 +48,7 @@ func Restore(ctx context.Context, o RestoreOptions) (RestoreReport, error) {
 type restore struct {
 	RestoreOptions
 	m      *manifest
+	gone   map[string]bool // ids of repos that the backup was taken without
 	report RestoreReport
 }
 
@@ -61,6 +64,12 @@ func (r *restore) run(ctx context.Context) error {
 		return err
 	}
 	r.m = m
+	r.gone = map[string]bool{}
+	there := m.repos()
+	for _, s := range m.skipped {
+		r.gone[s.repo] = !there[s.repo]
+		r.report.Skipped = append(r.report.Skipped, SkippedRepo{Repo: s.name, Earlier: there[s.repo]})
+	}
 	for _, step := range []func(context.Context) error{r.check, r.repos, r.load} {
 		if err := step(ctx); err != nil {
 			return err
@@ -141,7 +150,7 @@ func (r *restore) checkSpace(ctx context.Context, s manifestSpace, named map[str
 
 // eachChunk reads a space from its file and checks it against its sum.
 func (r *restore) eachChunk(ctx context.Context, s manifestSpace, fn func(ledger.Chunk) error) error {
-	f, err := os.Open(filepath.Join(r.From, s.file))
+	f, err := openRegular(r.From, s.file)
 	if err != nil {
 		return &BackupError{s.file, err}
 	}
@@ -227,7 +236,7 @@ func (r *restore) pack(ctx context.Context, p manifestPack) error {
 
 // copy copies a file of the backup, whose bytes must be those of the manifest.
 func (r *restore) copy(ctx context.Context, name, to string, f fileSum) (err error) {
-	in, err := os.Open(filepath.Join(r.From, name))
+	in, err := openRegular(r.From, name)
 	if err != nil {
 		return &BackupError{name, err}
 	}
@@ -251,9 +260,18 @@ func (r *restore) copy(ctx context.Context, name, to string, f fileSum) (err err
 func (r *restore) load(ctx context.Context) error {
 	for _, s := range r.m.spaces {
 		repo := strings.HasPrefix(string(s.name), repoSpaces)
+		org := strings.HasPrefix(string(s.name), orgSpaces)
 		err := r.eachChunk(ctx, s, func(c ledger.Chunk) error {
 			if repo {
 				c.Items = lasting(c.Items)
+			}
+			if org {
+				c.Items = slices.DeleteFunc(c.Items, r.ofGone)
+			}
+			if s.name == ledger.ServerSpace {
+				if err := renamed(c.Items, r.Dir); err != nil {
+					return err
+				}
 			}
 			return r.Ledger.Load(ctx, s.name, c)
 		})
@@ -263,6 +281,16 @@ func (r *restore) load(ctx context.Context) error {
 		r.report.Spaces++
 	}
 	return nil
+}
+
+// ofGone reports whether an item of an org's names a repo that is not in the backup:
+// its name can be used again.
+func (r *restore) ofGone(it ledger.Item) bool {
+	if strings.HasPrefix(it.Key, nameKeys) {
+		return r.gone[string(it.Value)]
+	}
+	rec, err := decodeRepoRecord(it.Value)
+	return strings.HasPrefix(it.Key, recentKeys) && err == nil && r.gone[rec.ID]
 }
 
 // lasting leaves out what was true of the place that the backup is of alone: who was

@@ -30,6 +30,7 @@ type Options struct {
 	Ledger     ledger.Ledger                       // closed by whoever opened it, after the store
 	Git        *gitcmd.Runner                      // nil: one is made with its defaults
 	Shared     bool                                // other processes use the same data folder
+	Looking    bool                                // to look only: nothing is tidied, settled, or removed besides scratch files
 	Guard      Guard                               // nil: nothing is guarded
 	Signatures Signatures                          // nil: verify-sig refuses every commit
 	Logger     *slog.Logger                        // nil: slog.Default
@@ -44,6 +45,7 @@ type Store struct {
 	ledger     ledger.Ledger
 	git        *gitcmd.Runner
 	shared     bool
+	looking    bool
 	guard      Guard
 	signatures Signatures
 	log        *slog.Logger
@@ -76,10 +78,11 @@ type Store struct {
 }
 
 // Open opens the store in o.Dir, making the folder if need be, and finishes what
-// a crash left half done.
+// a crash left half done. Errors: *ForeignLedgerError when the ledger is not the one
+// of this folder.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
-		dir: o.Dir, ledger: o.Ledger, git: o.Git, shared: o.Shared, guard: o.Guard, signatures: o.Signatures,
+		dir: o.Dir, ledger: o.Ledger, git: o.Git, shared: o.Shared, looking: o.Looking, guard: o.Guard, signatures: o.Signatures,
 		log: o.Logger, limits: o.Limits.withDefaults(), fs: o.FS, observe: o.Observe,
 		repos: map[string]*Repo{}, closed: make(chan struct{}), low: make(chan struct{}, 1),
 	}
@@ -96,7 +99,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if s.fs == nil {
 		s.fs = packs.OS{}
 	}
-	if err := errors.Join(makeDurable(packs.OS{}, o.Dir), makeDurable(s.fs, s.reposDir())); err != nil {
+	if err := makeDurable(packs.OS{}, o.Dir); err != nil {
+		return nil, fmt.Errorf("make data folder: %w", err)
+	}
+	if err := s.claim(ctx); err != nil {
+		return nil, err
+	}
+	if err := makeDurable(s.fs, s.reposDir()); err != nil {
 		return nil, fmt.Errorf("make repos folder: %w", err)
 	}
 	if s.git == nil {
@@ -115,6 +124,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if s.fetches, err = newFetchCache(filepath.Join(s.scratch.path, "fetches"), s.limits, s.log); err != nil {
 		return nil, fmt.Errorf("open fetch cache: %w", err)
+	}
+	if s.looking {
+		return s, nil
 	}
 	if err := s.finishIntents(ctx); err != nil {
 		return nil, fmt.Errorf("finish what a crash left: %w", err)
@@ -157,6 +169,10 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range repos {
+		if s.looking {
+			r.dir.Close()
+			continue
+		}
 		if err := r.settleOnClose(ctx); err != nil && ctx.Err() == nil {
 			errs = append(errs, err)
 		}

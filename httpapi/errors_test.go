@@ -59,6 +59,8 @@ var errorRows = []struct {
 	{"gitstore.ErrBadObject", gitstore.ErrBadObject, 400, "invalid_request", "invalid", false},
 	{"gitstore.ErrClosed", gitstore.ErrClosed, 503, "unavailable", "unavailable", true},
 	{"gitstore.RefMovedError", &gitstore.RefMovedError{Ref: "refs/heads/main"}, 409, "ref_conflict", "precondition_failed", false},
+	{"gitstore.ForeignLedgerError", &gitstore.ForeignLedgerError{Dir: "data", Folder: "store-a"}, 500, "internal", "internal", false},
+	{"gitstore.RepoError", &gitstore.RepoError{ID: "repo_x", Err: io.ErrUnexpectedEOF}, 500, "internal", "internal", false},
 	{"gitstore.BackupError", &gitstore.BackupError{File: "MANIFEST", Err: io.ErrUnexpectedEOF}, 500, "internal", "internal", false},
 	{"gitstore.NameClashError", &gitstore.NameClashError{Ref: "refs/heads/a/b", Existing: "refs/heads/a"}, 409, "already_exists", "conflict", false},
 

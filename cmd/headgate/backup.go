@@ -24,7 +24,7 @@ type backupCmd struct {
 
 // Run tells what the backup holds. One that fails leaves the folder's earlier one as it was.
 func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.with(ctx, func(o operations) error {
+	return c.look(ctx, func(o operations) error {
 		to, err := gitstore.OpenBackupDir(c.To)
 		if err != nil {
 			return err

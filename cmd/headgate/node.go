@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,7 @@ type nodeOptions struct {
 	data      string // folder of everything that is kept
 	ledger    string // "pebble" or a redis URL
 	publicURL string
+	looking   bool // for a command that only looks
 	limits    Limits
 	authority *authority
 	log       *slog.Logger
@@ -70,6 +72,7 @@ func openStore(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics) (*n
 }
 
 func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics) (err error) {
+	defer func() { err = o.explained(err) }()
 	if n.ledger, err = openLedger(ctx, o, metrics); err != nil {
 		return fmt.Errorf("open ledger: %w", err)
 	}
@@ -79,7 +82,7 @@ func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics
 	}
 	so := gitstore.Options{
 		Dir: o.data, Ledger: n.ledger, Git: git,
-		Shared: o.ledger != "pebble", Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
+		Shared: o.ledger != "pebble", Looking: o.looking, Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
 	}
 	if o.authority != nil {
 		so.Signatures = o.authority
@@ -89,6 +92,19 @@ func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics
 	}
 	showFetches(metrics, n.store)
 	return nil
+}
+
+// explained says what to check when data folder and ledger do not belong together.
+func (o nodeOptions) explained(err error) error {
+	var foreign *gitstore.ForeignLedgerError
+	if !errors.As(err, &foreign) {
+		return err
+	}
+	name := o.ledger
+	if u, perr := url.Parse(o.ledger); perr == nil {
+		name = u.Redacted()
+	}
+	return fmt.Errorf("%w; nothing was changed: check --ledger (it is %s) and --data (are both mounted, and whole?)", err, name)
 }
 
 // ready is nil while the ledger answers.
@@ -130,7 +146,16 @@ func openLedger(ctx context.Context, o nodeOptions, m *httpapi.Metrics) (ledger.
 	po := o.limits.ofPebble()
 	po.Logger = o.log
 	po.OnBatch = func(took time.Duration, _ int) { m.Observe("batch", took) }
-	db, err := pebbledb.Open(filepath.Join(o.data, "ledger"), po)
+	folder := filepath.Join(o.data, "ledger")
+	if entries, err := os.ReadDir(folder); len(entries) == 0 {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if err := gitstore.CheckUnused(o.data); err != nil { // a new ledger would not be the folder's
+			return nil, err
+		}
+	}
+	db, err := pebbledb.Open(folder, po)
 	if err != nil {
 		return nil, err
 	}

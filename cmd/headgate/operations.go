@@ -51,8 +51,17 @@ var (
 	errNoKey      = errors.New("--server needs the operator's key: --operator-key FILE, or --data DIR with the file operator.key")
 )
 
-// with does something to the store.
-func (f storeFlags) with(ctx context.Context, do func(operations) error) error {
+// look asks something of the store. Opening it for that removes nothing.
+func (f storeFlags) look(ctx context.Context, do func(operations) error) error {
+	return f.with(ctx, true, do)
+}
+
+// change does something to the store.
+func (f storeFlags) change(ctx context.Context, do func(operations) error) error {
+	return f.with(ctx, false, do)
+}
+
+func (f storeFlags) with(ctx context.Context, looking bool, do func(operations) error) error {
 	switch {
 	case f.Server != "":
 		c, err := f.client()
@@ -63,7 +72,7 @@ func (f storeFlags) with(ctx context.Context, do func(operations) error) error {
 	case f.Data == "":
 		return errNoStore
 	}
-	return f.withStore(ctx, func(s *gitstore.Store) error { return do(local{s}) })
+	return f.withStore(ctx, looking, func(s *gitstore.Store) error { return do(local{s}) })
 }
 
 func (f storeFlags) client() (*client.Client, error) {
@@ -82,13 +91,13 @@ func (f storeFlags) client() (*client.Client, error) {
 }
 
 // withStore opens the store for one command and closes it again.
-func (f storeFlags) withStore(ctx context.Context, do func(*gitstore.Store) error) (err error) {
+func (f storeFlags) withStore(ctx context.Context, looking bool, do func(*gitstore.Store) error) (err error) {
 	if _, err := os.Stat(filepath.Join(f.Data, "FORMAT")); err != nil {
 		return fmt.Errorf("%s is no data folder of headgate: %w", f.Data, err)
 	}
 	limits := defaultLimits()
 	limits.UpkeepEvery.Duration = -1 // the command does what it was called for, and nothing beside it
-	n, err := openStore(ctx, nodeOptions{data: f.Data, ledger: f.Ledger, limits: limits, log: quietLog()}, httpapi.NewMetrics())
+	n, err := openStore(ctx, nodeOptions{data: f.Data, ledger: f.Ledger, looking: looking, limits: limits, log: quietLog()}, httpapi.NewMetrics())
 	if errors.Is(err, pebbledb.ErrInUse) {
 		return fmt.Errorf("%s: %w", f.Data, errServerRuns)
 	}
@@ -188,5 +197,5 @@ func (r remote) bundle(ctx context.Context, org, repo string, w io.Writer) error
 }
 
 func (r remote) backup(ctx context.Context, to *gitstore.BackupDir) error {
-	return r.c.Backup(ctx, to.Have, to)
+	return r.c.Backup(ctx, to.Have, to, to.SkipDamaged)
 }

@@ -24,7 +24,7 @@ type gcCmd struct {
 
 // Run tells of each repo what was done.
 func (c *gcCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.with(ctx, func(o operations) error {
+	return c.change(ctx, func(o operations) error {
 		return o.gc(ctx, c.reposFlags, c.Now, func(d client.Done) {
 			index := ""
 			if d.Indexed {
@@ -44,7 +44,7 @@ type fsckCmd struct {
 
 // Run tells of each repo what is wrong with it; damage makes the command fail.
 func (c *fsckCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.with(ctx, func(o operations) error {
+	return c.look(ctx, func(o operations) error {
 		damaged := false
 		err := o.fsck(ctx, c.reposFlags, func(org, repo string, found []client.Finding) {
 			for _, f := range found {
@@ -73,7 +73,7 @@ type exportCmd struct {
 
 // Run writes the folder or the file and tells its name.
 func (c *exportCmd) Run(ctx context.Context, out io.Writer) error {
-	return c.with(ctx, func(o operations) error {
+	return c.look(ctx, func(o operations) error {
 		to, write := c.To, c.mirror
 		if c.Bundle != "" {
 			to, write = c.Bundle, c.bundle
