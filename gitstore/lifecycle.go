@@ -189,19 +189,18 @@ func makeDurable(fs packs.FS, dir string) error {
 	return serr
 }
 
-// DeleteRepo removes a repo; from its answer on the name is free and nothing of
-// it can be read. Errors: ErrRepoNotFound.
+// DeleteRepo removes a repo, be its folder damaged or gone; from its answer on the name
+// is free and nothing of it can be read. Errors: ErrRepoNotFound.
 func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string) (RepoInfo, error) {
 	end, err := s.begin()
 	if err != nil {
 		return RepoInfo{}, err
 	}
 	defer end()
-	r, err := s.Repo(ctx, org, name)
+	info, err := s.recorded(ctx, org, name)
 	if err != nil {
 		return RepoInfo{}, err
 	}
-	info := r.Info()
 	now, err := s.ledger.Now(ctx)
 	if err != nil {
 		return RepoInfo{}, fmt.Errorf("delete repo: %w", err)
@@ -225,6 +224,26 @@ func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string) (Rep
 		s.log.Warn("repo is deleted, its files stay for now", "repo", info.ID, "err", err)
 	}
 	return info, nil
+}
+
+// recorded reads a repo's record without opening its folder.
+func (s *Store) recorded(ctx context.Context, org, name string) (RepoInfo, error) {
+	id, err := readKey(ctx, s.ledger.ReadKeys, ledger.OrgSpace(org), nameKey(name))
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("find repo: %w", err)
+	}
+	if id == nil {
+		return RepoInfo{}, ErrRepoNotFound
+	}
+	raw, err := readKey(ctx, s.ledger.ReadKeys, ledger.RepoSpace(string(id)), metaKey)
+	if err != nil {
+		return RepoInfo{}, fmt.Errorf("read repo record: %w", err)
+	}
+	if raw == nil {
+		return RepoInfo{}, ErrRepoNotFound // being deleted
+	}
+	rec, err := decodeRepoRecord(raw)
+	return rec.info(), err
 }
 
 // remove takes away all that a repo without a name consists of, then its intent.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -29,8 +28,9 @@ type GCReport struct {
 // GC looks after all repos that want picks (nil: all): it prunes, merges packs, writes
 // an index over them and removes those that were replaced. With now also what is little, and the files of
 // replaced packs at once: who is reading something that nothing leads to any more
-// may be told that it is not there. Without now only what is due is done. The
-// reports are of the repos done before an error.
+// may be told that it is not there. Without now only what is due is done. A repo in
+// which that fails does not keep it from the others: the reports are of those that
+// were done, the error joins a *RepoError for each of the rest.
 func (s *Store) GC(ctx context.Context, want func(RepoInfo) bool, now bool) ([]GCReport, error) {
 	ctx, end, err := s.work(ctx)
 	if err != nil {
@@ -38,49 +38,83 @@ func (s *Store) GC(ctx context.Context, want func(RepoInfo) bool, now bool) ([]G
 	}
 	defer end()
 	var reports []GCReport
-	err = s.EachRepo(ctx, func(r *Repo) error {
-		if want != nil && !want(r.Info()) {
-			return nil
-		}
+	var failed []error
+	err = s.eachWanted(ctx, want, func(r *Repo) error {
 		report, err := r.gc(ctx, now)
 		if errors.Is(err, ErrRepoNotFound) {
 			return nil // deleted meanwhile
 		}
-		if err != nil {
-			return fmt.Errorf("look after repo %s: %w", r.Info().Name, err)
+		if err != nil && ctx.Err() == nil {
+			failed = append(failed, repoError(r.Info(), fmt.Errorf("look after it: %w", err)))
+			return nil
 		}
-		reports = append(reports, report)
-		return nil
+		if err == nil {
+			reports = append(reports, report)
+		}
+		return err
 	})
-	return reports, err
+	return reports, errors.Join(append(failed, err)...)
 }
 
 // EachRepo calls fn with every repo of the store, of all orgs, in no order. An error
-// of fn ends it.
+// of fn ends it. A repo that cannot be opened does not: at the end the error joins a
+// *RepoError for each.
 func (s *Store) EachRepo(ctx context.Context, fn func(*Repo) error) error {
-	folders, err := filepath.Glob(filepath.Join(s.reposDir(), "*", "repo_*"))
+	return s.eachWanted(ctx, nil, fn)
+}
+
+// eachWanted is EachRepo for those that want picks (nil: all). It is asked once for each.
+func (s *Store) eachWanted(ctx context.Context, want func(RepoInfo) bool, fn func(*Repo) error) error {
+	folders, err := repoFolders(s.dir)
 	if err != nil {
-		return fmt.Errorf("list repos: %w", err)
+		return err
 	}
+	var failed []error
 	for _, folder := range folders {
-		if info, err := os.Stat(filepath.Join(folder, "config")); err != nil || info.IsDir() {
-			continue // half made
+		if ctx.Err() != nil {
+			return errors.Join(append(failed, context.Cause(ctx))...)
 		}
-		r, err := s.opened(ctx, filepath.Base(folder))
+		id := filepath.Base(folder)
+		r, err := s.opened(ctx, id)
 		if err == nil {
 			err = r.refresh(ctx)
 		}
-		if errors.Is(err, ErrRepoNotFound) {
+		switch {
+		case errors.Is(err, ErrRepoNotFound):
+			continue
+		case errors.Is(err, ErrClosed), errors.Is(err, ledger.ErrUnavailable):
+			return errors.Join(append(failed, err)...)
+		case err != nil:
+			if info := s.infoByID(ctx, id); want == nil || want(info) {
+				failed = append(failed, repoError(info, err))
+			}
 			continue
 		}
-		if err == nil {
-			err = fn(r)
+		if want != nil && !want(r.Info()) {
+			continue
 		}
-		if err != nil {
-			return err
+		if err := fn(r); err != nil {
+			return errors.Join(append(failed, err)...)
 		}
 	}
-	return nil
+	return errors.Join(failed...)
+}
+
+// infoByID is what the ledger says of a repo that cannot be opened: its id at least.
+func (s *Store) infoByID(ctx context.Context, id string) RepoInfo {
+	raw, err := readKey(ctx, s.ledger.ReadKeys, ledger.RepoSpace(id), metaKey)
+	if err != nil || raw == nil {
+		return RepoInfo{ID: id}
+	}
+	rec, err := decodeRepoRecord(raw)
+	if err != nil {
+		return RepoInfo{ID: id}
+	}
+	return rec.info()
+}
+
+func repoError(info RepoInfo, err error) error {
+	return &RepoError{ID: info.ID, Org: info.Org, Name: info.Name, Err: err}
 }
 
 // gc does all upkeep of one repo. Of several that are asked for it at the same time,
