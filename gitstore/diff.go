@@ -56,8 +56,10 @@ const (
 // Diff compares two commits' trees directly, with rename detection as git's
 // default. The caller has resolved both. Files that differ in whitespace alone are
 // left out unless Exact. A file over 32 MiB counts as binary and is never read.
-// Errors: ErrObjectNotFound, ErrBadPath, ErrTooLarge for an asked file over 64 MiB
-// and for over 256 MiB of patches of asked paths.
+// All of it has the time that one git process has. Errors: ErrObjectNotFound,
+// ErrBadPath, ErrTooLarge for an asked file over 64 MiB, for over 256 MiB of patches
+// of asked paths and for over two million files and folders that differ,
+// gitcmd.ErrTimeout.
 func (r *Repo) Diff(ctx context.Context, q DiffRequest) (*Diff, error) {
 	key, paths, err := r.diffKey(ctx, q)
 	if err != nil {
@@ -71,6 +73,8 @@ func (r *Repo) Diff(ctx context.Context, q DiffRequest) (*Diff, error) {
 		return d, nil
 	}
 	return r.store.readers.diffing.do(ctx, key, func(ctx context.Context) (*Diff, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, r.store.git.Limit(), gitcmd.ErrTimeout)
+		defer cancel()
 		d, err := r.runDiff(ctx, key, paths)
 		if err != nil {
 			return nil, fmt.Errorf("diff trees: %w", err)

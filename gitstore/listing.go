@@ -29,9 +29,13 @@ type ListTree struct {
 // objects that name each other many times has more entries than memory holds.
 const maxListing = 2_000_000
 
+// maxListed bounds the bytes of the paths of any listing.
+const maxListed = 256 << 20
+
 // Tree lists a commit's tree in byte order of full paths; more tells that entries
 // follow. No subtree is read that the page does not show. Errors: ErrBadPath,
-// ErrPathNotFound, ErrTooLarge for more than two million entries without a limit.
+// ErrPathNotFound, ErrTooLarge for more than two million entries without a limit or
+// 256 MiB of paths.
 func (r *Repo) Tree(ctx context.Context, commit refpolicy.OID, l ListTree) (entries []TreeEntry, more bool, err error) {
 	p, err := parsePathOrRoot(l.Path)
 	if err != nil {
@@ -71,6 +75,7 @@ type listing struct {
 	ListTree
 	r       *Repo
 	entries []TreeEntry
+	size    int // of their paths
 }
 
 // errPageFull ends a listing that met one entry more than it may show.
@@ -84,6 +89,9 @@ func (w *listing) emit(e TreeEntry) error {
 		return errPageFull
 	case len(w.entries) == maxListing:
 		return fmt.Errorf("%w: more than %d entries", ErrTooLarge, maxListing)
+	}
+	if w.size += len(e.Path); w.size > maxListed {
+		return fmt.Errorf("%w: paths are over %d bytes", ErrTooLarge, maxListed)
 	}
 	w.entries = append(w.entries, e)
 	return nil

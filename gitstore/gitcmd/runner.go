@@ -143,6 +143,9 @@ func parseVersion(s string) (v [2]int, err error) {
 // Version gives the installed git's major and minor version.
 func (r *Runner) Version() (major, minor int) { return r.ver[0], r.ver[1] }
 
+// Limit is the time limit of a Cmd without one.
+func (r *Runner) Limit() time.Duration { return r.opts.Timeout }
+
 // Run runs git to its end. Errors: ErrBadCmd, ErrBusy, ErrTimeout, the cause of
 // ctx, an *ExitError, or what Stdin or Stdout gave.
 func (r *Runner) Run(ctx context.Context, c Cmd) error {
