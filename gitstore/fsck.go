@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,9 +21,16 @@ type FindingKind string
 
 // The kinds of damage that Fsck tells apart.
 const (
+	FindRepoMissing    FindingKind = "repo-missing"    // a repo whose folder is not there
+	FindRepoIncomplete FindingKind = "repo-incomplete" // a part of its folder is not there; made again when it is opened or looked after
+	FindRepoRecord     FindingKind = "repo-record"     // a repo that its org names and whose own record is not there or cannot be read
+	FindRepoUnreadable FindingKind = "repo-unreadable" // a repo that cannot be opened
+	FindRepoUnknown    FindingKind = "repo-unknown"    // a folder of no repo that an org names
+
 	FindPackMissing   FindingKind = "pack-missing"   // a registered pack without its files
 	FindPackBroken    FindingKind = "pack-broken"    // a registered pack that cannot be opened
-	FindPackUnlinked  FindingKind = "pack-unlinked"  // a registered pack that git does not see
+	FindPackReplaced  FindingKind = "pack-replaced"  // another file than the one that is open has a registered pack's name
+	FindPackUnlinked  FindingKind = "pack-unlinked"  // a registered pack that git does not see; linked again by who needs it
 	FindPackRecord    FindingKind = "pack-record"    // a record that cannot be read or does not fit its pack
 	FindPackUnknown   FindingKind = "pack-unknown"   // files that no record names; harmless, removed by upkeep when old
 	FindObjectBroken  FindingKind = "object-broken"  // an object that is not what its id says
@@ -42,36 +50,81 @@ type Finding struct {
 
 func (f Finding) String() string { return fmt.Sprintf("%s %s: %s", f.Kind, f.Subject, f.Detail) }
 
-// Fsck compares a repo's ledger with its packs, reads and hashes every object of both
-// tiers, follows the whole history of every ref and pin, and holds the indexes
-// against what they index. What it finds is told, nothing is repaired. Writes may go
-// on meanwhile; the error is for what kept it from looking.
+// maxFindings bounds how much is told of one kind; of the rest the number is.
+const maxFindings = 1_000
+
+// Fsck compares a repo's ledger with its packs as they stand on disk, whatever is open,
+// reads and hashes every object of both tiers, follows the whole history of every ref
+// and pin, and holds the indexes against what they index. What it finds is told, each
+// thing once, nothing is repaired. Writes may go on meanwhile; the error is for what
+// kept it from looking.
 func (s *Store) Fsck(ctx context.Context, r *Repo) ([]Finding, error) {
 	ctx, end, err := s.work(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
+	f := &fsck{store: s, id: r.id}
+	there, err := f.disk(ctx)
+	if err == nil && there {
+		err = f.repo(ctx, r)
+	}
+	return f.all(), r.orGone(err)
+}
+
+// repo looks at all of a repo whose folder is there.
+func (f *fsck) repo(ctx context.Context, r *Repo) error {
 	// Nobody of this process replaces packs while they are looked at.
 	r.upkeep.Lock()
 	defer r.upkeep.Unlock()
-	f := &fsck{r: r}
+	r.examined.Add(1)
+	defer r.examined.Add(-1)
+	f.r = r
 	for _, look := range []func(context.Context) error{f.packs, f.unknownPacks, f.hot, f.history, f.indexes, f.index} {
 		if err := look(ctx); err != nil {
-			return f.findings, r.orGone(fmt.Errorf("fsck: %w", err))
+			return fmt.Errorf("fsck: %w", err)
 		}
 	}
-	return f.findings, nil
+	return nil
 }
 
 type fsck struct {
-	r        *Repo
+	store    *Store
+	id       string // of the repo
+	r        *Repo  // nil until it is opened
 	findings []Finding
 	good     []livePack // packs that could be opened
+
+	told   map[[2]string]bool  // kind and subject of findings; packs, objects and what the folder lacks are told once
+	counts map[FindingKind]int // of all findings, told or too many
 }
 
 func (f *fsck) find(kind FindingKind, subject, format string, args ...any) {
-	f.findings = append(f.findings, Finding{kind, subject, fmt.Sprintf(format, args...)})
+	if f.counts == nil {
+		f.counts, f.told = map[FindingKind]int{}, map[[2]string]bool{}
+	}
+	f.told[[2]string{string(kind), subject}] = true
+	if f.counts[kind]++; f.counts[kind] <= maxFindings {
+		f.findings = append(f.findings, Finding{kind, subject, fmt.Sprintf(format, args...)})
+	}
+}
+
+// findOnce tells of a subject that has not been told of under the same kind.
+func (f *fsck) findOnce(kind FindingKind, subject, format string, args ...any) {
+	if !f.told[[2]string{string(kind), subject}] {
+		f.find(kind, subject, format, args...)
+	}
+}
+
+// all gives what was found, with the number of what was too much to be told.
+func (f *fsck) all() []Finding {
+	all := f.findings
+	for _, kind := range slices.Sorted(maps.Keys(f.counts)) {
+		if more := f.counts[kind] - maxFindings; more > 0 {
+			all = append(all, Finding{kind, "", fmt.Sprintf("and %d more", more)})
+		}
+	}
+	return all
 }
 
 // packs looks at every registered pack and all that is in it. A record that cannot be
@@ -83,7 +136,7 @@ func (f *fsck) packs(ctx context.Context) error {
 			rec, err := decodePackRecord(it.Value)
 			switch {
 			case err != nil:
-				f.find(FindPackRecord, name, "%v", err)
+				f.findOnce(FindPackRecord, name, "%v", err)
 			case rec.State == packLive:
 				if err := f.pack(ctx, livePack{name, rec, it.Value}); err != nil {
 					return err
@@ -97,13 +150,12 @@ func (f *fsck) packs(ctx context.Context) error {
 }
 
 func (f *fsck) pack(ctx context.Context, l livePack) error {
-	p, err := f.r.dir.Pack(l.name)
+	p, err := f.r.dir.Fresh(l.name)
 	switch {
 	case errors.Is(err, packs.ErrPackMissing), errors.Is(err, packs.ErrBadName):
-		if !f.stillLive(ctx, l) {
-			return nil
+		if f.stillLive(ctx, l) {
+			f.findOnce(FindPackMissing, l.name, "its files are not there")
 		}
-		f.find(FindPackMissing, l.name, "its files are not there")
 		return nil
 	case errors.Is(err, packs.ErrPackBroken):
 		f.find(FindPackBroken, l.name, "%v", err)
@@ -116,8 +168,8 @@ func (f *fsck) pack(ctx context.Context, l livePack) error {
 	if p.Size() != l.rec.Size || p.Count() != l.rec.Objects {
 		f.find(FindPackRecord, l.name, "%d bytes, %d objects on record, %d and %d in the file", l.rec.Size, l.rec.Objects, p.Size(), p.Count())
 	}
-	if !f.r.dir.Linked(l.name) {
-		f.find(FindPackUnlinked, l.name, "git does not see it")
+	if other, err := f.r.dir.Replaced(l.name); err == nil && other {
+		f.find(FindPackReplaced, l.name, "another file was open before")
 	}
 	for _, oid := range p.ByOffset() {
 		if err := ctx.Err(); err != nil {
@@ -133,7 +185,7 @@ func (f *fsck) pack(ctx context.Context, l livePack) error {
 // stillLive asks again about a pack whose files are not there: another process may
 // have replaced and removed it since the list was read.
 func (f *fsck) stillLive(ctx context.Context, l livePack) bool {
-	raw, err := readKey(ctx, f.r.ledger.ReadKeys, f.r.space, packKey(l.name))
+	raw, err := readKey(ctx, f.store.ledger.ReadKeys, ledger.RepoSpace(f.id), packKey(l.name))
 	return err != nil || string(raw) == string(l.raw)
 }
 
@@ -220,7 +272,8 @@ func (f *fsck) history(ctx context.Context) error {
 	m.lenient = true // what is wrong with the list has been told
 	root := ""
 	m.missing = func(l link) error {
-		f.find(FindObjectMissing, l.oid.String(), "%s leads to it", root)
+		f.findOnce(FindObjectMissing, l.oid.String(), "%s leads to it", root)
+		m.loose[l.oid] = true // it is not looked for again
 		return nil
 	}
 	m.broken = func(l link, err error) error {
@@ -266,13 +319,5 @@ func (f *fsck) marks(ctx context.Context) (*marks, error) {
 			return m, err
 		}
 		f.good = slices.DeleteFunc(f.good, func(l livePack) bool { return !f.stillLive(ctx, l) })
-	}
-}
-
-// findOnce tells of a subject that has not been told of under the same kind.
-func (f *fsck) findOnce(kind FindingKind, subject, format string, args ...any) {
-	told := func(other Finding) bool { return other.Kind == kind && other.Subject == subject }
-	if !slices.ContainsFunc(f.findings, told) {
-		f.find(kind, subject, format, args...)
 	}
 }

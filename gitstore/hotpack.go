@@ -76,6 +76,7 @@ func (r *Repo) useHot(ctx context.Context) (*hotPack, error) {
 		return nil, err
 	}
 	if h := r.hots.current; h != nil && h.seq == seq {
+		r.standAll()
 		h.users++
 		return h, nil
 	}

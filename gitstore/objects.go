@@ -144,6 +144,9 @@ func (r *Repo) locate(ctx context.Context, oid refpolicy.OID, found func(*packs.
 			if err := r.loadPacks(ctx); err != nil {
 				return err
 			}
+			if try > 1 { // it was not replaced
+				r.standAll()
+			}
 			continue
 		}
 		if err != nil {
@@ -314,35 +317,12 @@ func (r *Repo) addPack(name string) {
 	r.linkAll([]string{name})
 }
 
-// linkAll lets git see registered packs. Our own readers do without: a full disk
-// must not keep them from reading. allLinked tries again. Called with packsMu held.
-func (r *Repo) linkAll(names []string) {
-	for _, name := range names {
-		if err := r.link(name); err != nil {
-			r.store.log.Warn("link pack", "repo", r.id, "err", err)
-		}
-	}
-}
-
-func (r *Repo) link(name string) error {
-	if r.linked[name] {
-		return nil
-	}
-	if err := r.dir.Link(name); err != nil {
-		return err
-	}
-	if r.linked == nil {
-		r.linked = map[string]bool{}
-	}
-	r.linked[name] = true
-	return nil
-}
-
 // allLinked makes sure that git sees all registered packs.
 func (r *Repo) allLinked(ctx context.Context) error {
 	if err := r.loadPacks(ctx); err != nil {
 		return err
 	}
+	r.standAll()
 	r.packsMu.Lock()
 	defer r.packsMu.Unlock()
 	for _, name := range r.packNames() {

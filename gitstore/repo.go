@@ -38,6 +38,8 @@ type Repo struct {
 
 	packsMu  sync.Mutex               // held while the list is read or extended
 	linked   map[string]bool          // packs that git sees; guarded by packsMu
+	lost     map[string]bool          // packs that could not be linked, which has been told; guarded by packsMu
+	examined atomic.Int32             // how many look at what is damaged: nothing is brought back meanwhile
 	packList atomic.Pointer[[]string] // names of live packs, likely ones first
 	oldPacks atomic.Pointer[[]string] // names of condemned packs that are not removed yet
 
@@ -142,9 +144,14 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	if r, err := s.cached(id); r != nil || err != nil {
 		return r, err
 	}
-	dir, err := packs.Open(s.repoDir(id), packs.Options{FS: s.fs, Codec: codec{}, Cache: s.bases, Owner: s.scratch.owner()})
+	dir, err := s.openDir(id)
 	if errors.Is(err, fs.ErrNotExist) && s.dropped(ctx, id) {
 		return nil, ErrRepoNotFound // deleted since its name was read
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = s.mendFolder(id); err == nil {
+			dir, err = s.openDir(id)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open repo: %w", err)

@@ -21,6 +21,8 @@ type Options struct {
 	// Owner is whose incoming files and folders are, for SweepDead; a name without
 	// slashes, or none.
 	Owner string
+	// Looking opens a folder also without its config: to look at what is there.
+	Looking bool
 }
 
 func (o Options) withDefaults() Options {
@@ -64,7 +66,11 @@ type slot struct {
 // config: a pack costs only once it is asked for.
 func Open(root string, o Options) (*Dir, error) {
 	o = o.withDefaults()
-	if _, err := o.FS.Stat(filepath.Join(root, "config")); err != nil {
+	sign := "config"
+	if o.Looking {
+		sign = "."
+	}
+	if _, err := o.FS.Stat(filepath.Join(root, sign)); err != nil {
 		return nil, fmt.Errorf("open pack folder: %w", err)
 	}
 	return &Dir{root: root, o: o, fs: o.FS, open: make(map[string]*slot)}, nil
