@@ -54,7 +54,8 @@ type objectReader struct {
 	src  io.Reader
 	in   *input        // under zr
 	zr   io.ReadCloser // nil while src is a storedReader
-	sum  hash.Hash     // nil for an object known to have its id
+	hash hash.Hash     // nil for an object known to have its id
+	side *sideHash     // works hash out for a large one
 	left int64
 	err  error // what every further Read gives
 }
@@ -71,8 +72,11 @@ func (p *Pack) newObjectReader(i int, off int64, h entryHead) (*objectReader, er
 		return nil, ErrClosed
 	}
 	if _, known := p.verified.Load(off); !known {
-		r.sum = sha1.New()
-		fmt.Fprintf(r.sum, "%s %d\x00", h.typ, h.size)
+		r.hash = sha1.New()
+		fmt.Fprintf(r.hash, "%s %d\x00", h.typ, h.size)
+		if h.size >= sideFrom {
+			r.side = newSideHash(r.hash)
+		}
 	}
 	return r, nil
 }
@@ -133,8 +137,11 @@ func (r *objectReader) next(b []byte) (int, error) {
 			n, err = r.src.Read(b)
 		}
 	}
-	if r.sum != nil {
-		r.sum.Write(b[:n])
+	switch {
+	case r.side != nil:
+		r.side.Write(b[:n])
+	case r.hash != nil:
+		r.hash.Write(b[:n])
 	}
 	r.left -= int64(n)
 	if err == io.EOF {
@@ -157,10 +164,13 @@ func (r *objectReader) end() error {
 	if err != nil {
 		return err
 	}
-	if r.sum == nil {
+	if r.hash == nil {
 		return io.EOF
 	}
-	if !bytes.Equal(r.sum.Sum(nil), r.id[:]) {
+	if r.side != nil {
+		r.side.finish()
+	}
+	if !bytes.Equal(r.hash.Sum(nil), r.id[:]) {
 		return errObject
 	}
 	if r.head.size >= rememberFrom {
@@ -175,6 +185,9 @@ func (r *objectReader) Close() error {
 		return nil
 	}
 	r.letGo()
+	if r.side != nil {
+		r.side.stop()
+	}
 	r.p.Release()
 	r.p, r.err = nil, ErrClosed
 	return nil
