@@ -44,7 +44,7 @@ func TestSideHash(t *testing.T) {
 func TestLargeObjectIsHashedBeside(t *testing.T) {
 	d := newDir(t, Options{FS: noSync{}})
 	w := newWriter(t, d)
-	buf := words(seeded(3), sideFrom+1)
+	buf := append(bytes.Repeat(words(seeded(3), 64<<10), sideFrom/(64<<10)), 1)
 	id, _, err := w.AddStream(Blob, int64(len(buf)), bytes.NewReader(buf))
 	if err != nil {
 		t.Fatal(err)
