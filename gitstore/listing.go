@@ -29,8 +29,12 @@ type ListTree struct {
 // objects that name each other many times has more entries than memory holds.
 const maxListing = 2_000_000
 
-// maxListed bounds the bytes of the paths of any listing.
-const maxListed = 256 << 20
+const (
+	// maxListed bounds the bytes of the paths of any listing.
+	maxListed = 256 << 20
+	// weighFrom is how many entries a listing of all gives before it is weighed.
+	weighFrom = 50_000
+)
 
 // Tree lists a commit's tree in byte order of full paths; more tells that entries
 // follow. No subtree is read that the page does not show. Errors: ErrBadPath,
@@ -53,7 +57,7 @@ func (r *Repo) Tree(ctx context.Context, commit refpolicy.OID, l ListTree) (entr
 	if !ok {
 		return nil, false, fmt.Errorf("%w: %s", ErrPathNotFound, l.Path)
 	}
-	w := listing{r: r, ListTree: l}
+	w := listing{r: r, ListTree: l, root: e.oid, weighed: l.Limit > 0 || l.After != ""}
 	if e.isTree() {
 		prefix := p.name
 		if prefix != "" {
@@ -76,6 +80,8 @@ type listing struct {
 	r       *Repo
 	entries []TreeEntry
 	size    int // of their paths
+	root    refpolicy.OID
+	weighed bool
 }
 
 // errPageFull ends a listing that met one entry more than it may show.
@@ -107,6 +113,12 @@ func (w *listing) list(ctx context.Context, tree refpolicy.OID, prefix string, d
 	if depth > maxTreeDepth {
 		return fmt.Errorf("%w: tree is deeper than %d", ErrTooLarge, maxTreeDepth)
 	}
+	if !w.weighed && len(w.entries) >= weighFrom {
+		w.weighed = true
+		if _, err := w.weigh(ctx, w.root, map[refpolicy.OID]int{}, 0); err != nil {
+			return err
+		}
+	}
 	places, err := w.places(ctx, tree)
 	if err != nil {
 		return err
@@ -123,6 +135,40 @@ func (w *listing) list(ctx context.Context, tree refpolicy.OID, prefix string, d
 		}
 	}
 	return nil
+}
+
+// weigh counts the entries of a whole tree, each subtree once however often it is
+// named, so that a listing that will end as too large is not made first.
+func (w *listing) weigh(ctx context.Context, tree refpolicy.OID, known map[refpolicy.OID]int, depth int) (int, error) {
+	if n, ok := known[tree]; ok || depth > maxTreeDepth {
+		return n, nil // the walk itself tells what is too deep
+	}
+	if ctx.Err() != nil {
+		return 0, context.Cause(ctx)
+	}
+	data, err := w.r.typed(ctx, tree, TreeObject)
+	if err != nil {
+		return 0, err
+	}
+	entries, err := parseTree(data)
+	if err != nil {
+		return 0, err
+	}
+	sum := len(entries)
+	for _, e := range entries {
+		if !e.isTree() {
+			continue
+		}
+		n, err := w.weigh(ctx, e.oid, known, depth+1)
+		if err != nil {
+			return 0, err
+		}
+		if sum += n; sum > maxListing {
+			return 0, fmt.Errorf("%w: more than %d entries", ErrTooLarge, maxListing)
+		}
+	}
+	known[tree] = sum
+	return sum, nil
 }
 
 // A place is where an entry, or the content of a subtree, comes in the order of paths.
