@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -63,54 +62,33 @@ func (s *Store) EachRepo(ctx context.Context, fn func(*Repo) error) error {
 	return s.eachWanted(ctx, nil, fn)
 }
 
-// eachWanted is EachRepo for those that want picks (nil: all). It is asked once for each.
+// eachWanted is EachRepo for those that want picks (nil: all). It is asked once for
+// each; of a repo it knows id, org and name.
 func (s *Store) eachWanted(ctx context.Context, want func(RepoInfo) bool, fn func(*Repo) error) error {
-	folders, err := repoFolders(s.dir)
-	if err != nil {
-		return err
-	}
 	var failed []error
-	for _, folder := range folders {
+	err := s.eachNamed(ctx, func(named RepoInfo) error {
 		if ctx.Err() != nil {
-			return errors.Join(append(failed, context.Cause(ctx))...)
+			return context.Cause(ctx)
 		}
-		id := filepath.Base(folder)
-		r, err := s.opened(ctx, id)
+		if want != nil && !want(named) {
+			return nil
+		}
+		r, err := s.opened(ctx, named.ID)
 		if err == nil {
 			err = r.refresh(ctx)
 		}
 		switch {
+		case err == nil:
+			return fn(r)
 		case errors.Is(err, ErrRepoNotFound):
-			continue
+			return nil
 		case errors.Is(err, ErrClosed), errors.Is(err, ledger.ErrUnavailable):
-			return errors.Join(append(failed, err)...)
-		case err != nil:
-			if info := s.infoByID(ctx, id); want == nil || want(info) {
-				failed = append(failed, repoError(info, err))
-			}
-			continue
+			return err
 		}
-		if want != nil && !want(r.Info()) {
-			continue
-		}
-		if err := fn(r); err != nil {
-			return errors.Join(append(failed, err)...)
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// infoByID is what the ledger says of a repo that cannot be opened: its id at least.
-func (s *Store) infoByID(ctx context.Context, id string) RepoInfo {
-	raw, err := readKey(ctx, s.ledger.ReadKeys, ledger.RepoSpace(id), metaKey)
-	if err != nil || raw == nil {
-		return RepoInfo{ID: id}
-	}
-	rec, err := decodeRepoRecord(raw)
-	if err != nil {
-		return RepoInfo{ID: id}
-	}
-	return rec.info()
+		failed = append(failed, repoError(named, err))
+		return nil
+	})
+	return errors.Join(append(failed, err)...)
 }
 
 func repoError(info RepoInfo, err error) error {
@@ -133,7 +111,9 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 	if now {
 		grace = 0
 	}
-	err = r.rearrange(ctx, now, &report)
+	if err = r.mend(ctx); err == nil {
+		err = r.rearrange(ctx, now, &report)
+	}
 	err = errors.Join(err, r.removeIndexes(ctx, grace))
 	removed, rerr := r.removeCondemned(ctx, grace)
 	report.Removed, report.Repo = removed, r.Info()
