@@ -45,6 +45,16 @@ type BackupSink interface {
 	// Drop forgets what came of a space, of a repo's with its packs, a file that has
 	// begun included: it comes again, or it is gone.
 	Drop(s ledger.Space) error
+	// Damaged tells of a repo that cannot be read, when what came of it was dropped. An
+	// error (d.Err, if nobody asked for anything else) ends the backup; nil leaves the
+	// repo out.
+	Damaged(d DamagedRepo) error
+}
+
+// A DamagedRepo is a repo with a pack that is lost or cannot be read.
+type DamagedRepo struct {
+	ID, Org, Name string
+	Err           error // names the pack
 }
 
 // Limits of trying again what could not be read of one moment.
@@ -57,8 +67,8 @@ const (
 // Backup gives everything that is kept to a sink: every space of the ledger as of one
 // moment of its own, and the packs that are registered in it. Whatever was committed
 // before the call is in it. What is written meanwhile is in it or not, as a whole in
-// each repo; so is a repo that is made or deleted meanwhile. A pack that is not what
-// its checksum says ends it.
+// each repo; so is a repo that is made or deleted meanwhile. A pack that is lost, or is
+// not what its checksum says, ends it unless the sink goes on without the repo.
 func (s *Store) Backup(ctx context.Context, to BackupSink) error {
 	ctx, end, err := s.work(ctx)
 	if err != nil {
@@ -198,13 +208,17 @@ func (b *backup) named(ctx context.Context, space ledger.Space) (ids []string, e
 
 // repo takes a repo's space and its packs. A pack that is gone when it is to be copied
 // has been replaced: the space is then taken again. One that is gone although the
-// space still names it is lost.
+// space still names it is lost, and the repo damaged.
 func (b *backup) repo(ctx context.Context, id string) (there bool, err error) {
 	space := ledger.RepoSpace(id)
 	gone := ""
+	var info repoRecord
 	for try := 1; ; try++ {
 		var live []livePack
 		err := b.space(ctx, space, func(it ledger.Item) {
+			if it.Key == metaKey {
+				info, _ = decodeRepoRecord(it.Value) // names the repo if it has to be named
+			}
 			if name, ok := strings.CutPrefix(it.Key, packKeys); ok {
 				if rec, err := decodePackRecord(it.Value); err == nil && rec.State == packLive {
 					live = append(live, livePack{name, rec, it.Value})
@@ -221,14 +235,44 @@ func (b *backup) repo(ctx context.Context, id string) (there bool, err error) {
 		if err == nil {
 			return true, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) || name == gone || try == repoTries {
-			return false, fmt.Errorf("pack %s of repo %s: %w", name, id, err)
-		}
+		again := errors.Is(err, fs.ErrNotExist) && name != gone && try < repoTries
 		gone = name
-		if err := b.to.Drop(space); err != nil {
+		err = fmt.Errorf("pack %s of repo %s/%s (%s): %w", name, info.Org, info.Name, id, err)
+		if !errors.As(err, new(*unreadableError)) || ctx.Err() != nil {
 			return false, err
 		}
+		if derr := b.to.Drop(space); derr != nil {
+			return false, derr
+		}
+		if !again {
+			return true, b.to.Damaged(DamagedRepo{ID: id, Org: info.Org, Name: info.Name, Err: err})
+		}
 	}
+}
+
+// An unreadableError is damage in what is to be backed up, not of the backup's place.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string { return e.err.Error() }
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// unreadable is nil for no error.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unreadableError{err}
+}
+
+// damageReader tells what reading ends with from what writing does.
+type damageReader struct{ io.Reader }
+
+func (r damageReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		err = unreadable(err)
+	}
+	return n, err
 }
 
 // space takes one space. What was read of it may come again from the beginning.
@@ -268,7 +312,7 @@ func (b *backup) dump(ctx context.Context, s ledger.Space, see func(ledger.Item)
 // packs copies those packs of a repo that are not there yet. On an error it names the pack.
 func (b *backup) packs(ctx context.Context, id string, live []livePack) (name string, err error) {
 	for _, p := range live {
-		err := packs.CheckName(p.name)
+		err := unreadable(packs.CheckName(p.name))
 		switch {
 		case err != nil:
 		case b.to.HasPack(p.name):
@@ -287,12 +331,12 @@ func (b *backup) pack(ctx context.Context, id string, p livePack) error {
 	base := filepath.Join(b.store.repoDir(id), "packs", p.name)
 	pack, err := b.store.fs.Open(base + ".pack")
 	if err != nil {
-		return err
+		return unreadable(err)
 	}
 	defer pack.Close()
 	idx, err := b.store.fs.Open(base + ".idx")
 	if err != nil {
-		return err
+		return unreadable(err)
 	}
 	defer idx.Close()
 	if err := b.copy(ctx, BackupFile{Kind: BackupPack, Repo: id, Pack: p.name, Size: p.rec.Size}, pack); err != nil {
@@ -300,7 +344,7 @@ func (b *backup) pack(ctx context.Context, id string, p livePack) error {
 	}
 	info, err := idx.Stat()
 	if err != nil {
-		return err
+		return unreadable(err)
 	}
 	return b.copy(ctx, BackupFile{Kind: BackupIdx, Repo: id, Pack: p.name, Size: info.Size()}, idx)
 }
@@ -332,12 +376,12 @@ func (b *backup) copy(ctx context.Context, f BackupFile, from io.Reader) error {
 		return err
 	}
 	sum := trailed{h: sha1.New()}
-	size, err := copySteps(ctx, io.MultiWriter(b.to, &sum), from)
+	size, err := copySteps(ctx, io.MultiWriter(b.to, &sum), damageReader{from})
 	if err != nil {
 		return err
 	}
 	if size != f.Size || !sum.holds() {
-		return &packs.BrokenError{Name: f.Pack, Err: fmt.Errorf("its %s does not have its size or its checksum", f.Kind)}
+		return unreadable(&packs.BrokenError{Name: f.Pack, Err: fmt.Errorf("its %s does not have its size or its checksum", f.Kind)})
 	}
 	return b.to.End()
 }

@@ -562,6 +562,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add(text.String(), false)
 	f.Add("headgate backup 1\nspace ../../x 1 00 \"x\"\n", true)
 	f.Add("headgate backup 2\n", true)
+	f.Add("headgate backup 1\nstore \"store-1\"\nskipped repo_"+strings.Repeat("a", 32)+" \"acme/x\"\n", true)
 	f.Add("", true)
 	f.Fuzz(func(t *testing.T, text string, seal bool) {
 		if seal { // with the right sum, so that the lines are looked at

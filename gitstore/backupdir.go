@@ -27,6 +27,16 @@ type BackupDir struct {
 	run  string // name of this backup's folder of spaces
 	old  map[string]manifestPack
 
+	// Replace lets this backup take the place of the folder's earlier one, whatever
+	// that is of. Without it Finish is a *ReplaceError for a backup of another store,
+	// for an empty one and for one that lacks more than half of the earlier one's repos.
+	Replace bool
+	// SkipDamaged leaves out repos that cannot be read. What an earlier backup in the
+	// folder has of such a repo stays a part of this one.
+	SkipDamaged bool
+	before      *manifest                     // of the folder's earlier backup
+	skipped     map[ledger.Space]*SkippedRepo // by the repo's space
+
 	// Check has the bytes of packs compared that are there from earlier backups, not
 	// their sizes alone: one that is damaged is then copied again.
 	Check   bool
@@ -51,10 +61,10 @@ var _ BackupSink = (*BackupDir)(nil)
 // one that an earlier backup made. Anything else, and a folder that another backup is
 // written to, is a *BackupError. The caller calls Finish or Abort.
 func OpenBackupDir(dir string) (_ *BackupDir, err error) {
-	if err := makeDurable(packs.OS{}, dir); err != nil {
+	if err := makePrivate(dir); err != nil {
 		return nil, fmt.Errorf("make folder of backups: %w", err)
 	}
-	b := &BackupDir{dir: dir, checked: map[string]bool{}, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{}}
+	b := &BackupDir{dir: dir, skipped: map[ledger.Space]*SkippedRepo{}, checked: map[string]bool{}, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{}}
 	if b.lock, err = lockFolder(dir); err != nil {
 		return nil, &BackupError{dir, fmt.Errorf("another backup is written to it, or it cannot be locked: %w", err)}
 	}
@@ -73,6 +83,7 @@ func OpenBackupDir(dir string) (_ *BackupDir, err error) {
 	if err != nil {
 		return nil, err
 	}
+	b.before = m
 	for _, p := range m.packs {
 		b.old[p.name] = p
 	}
@@ -181,6 +192,9 @@ func (b *BackupDir) Begin(f BackupFile) error {
 		if err := errors.Join(checkRepoID(f.Repo), packs.CheckName(f.Pack)); err != nil {
 			return err
 		}
+		if b.old[f.Pack].repo == f.Repo && b.HasPack(f.Pack) {
+			return fmt.Errorf("%w: pack %s is there", errOutOfTurn, f.Pack) // a sound file is never written over
+		}
 		if err := makeDurable(packs.OS{}, filepath.Join(b.dir, packsFolder, f.Repo)); err != nil {
 			return err
 		}
@@ -267,6 +281,7 @@ func (b *BackupDir) Drop(s ledger.Space) error {
 	}
 	delete(b.spaces, s)
 	delete(b.packs, s)
+	delete(b.skipped, s)
 	return err
 }
 
@@ -280,13 +295,17 @@ func (b *BackupDir) dropFile() {
 type BackupReport struct {
 	Spaces, Packs int
 	Copied        int // of Packs, those that were not there before
+	Skipped       []SkippedRepo
 }
 
 // Finish makes the backup the folder's own, durably, and removes what only earlier
-// ones needed.
+// ones needed. Errors: *ReplaceError; the earlier backup is then untouched.
 func (b *BackupDir) Finish() (r BackupReport, err error) {
 	defer b.lock.Close()
 	m, err := b.manifest()
+	if err == nil {
+		err = b.mayReplace(m)
+	}
 	if err == nil {
 		err = b.syncFolders(m)
 	}
@@ -294,9 +313,10 @@ func (b *BackupDir) Finish() (r BackupReport, err error) {
 		err = b.writeFile(manifestName, m.write)
 	}
 	if err != nil {
+		os.RemoveAll(filepath.Join(b.dir, b.run)) // what stays is removed by the next backup
 		return r, fmt.Errorf("finish backup: %w", err)
 	}
-	r = BackupReport{Spaces: len(m.spaces), Packs: len(m.packs), Copied: b.copied}
+	r = BackupReport{Spaces: len(m.spaces), Packs: len(m.packs), Copied: b.copied, Skipped: b.skips()}
 	if err := b.sweep(m); err != nil {
 		return r, fmt.Errorf("the backup is whole; remove what is not needed any more: %w", err)
 	}
@@ -322,7 +342,16 @@ func (b *BackupDir) manifest() (*manifest, error) {
 			m.packs = append(m.packs, p)
 		}
 	}
-	return m, nil
+	for space, s := range b.skipped {
+		m.skipped = append(m.skipped, manifestSkip{strings.TrimPrefix(string(space), repoSpaces), s.Repo})
+	}
+	server, ok := b.spaces[ledger.ServerSpace]
+	if !ok {
+		return m, nil
+	}
+	var err error
+	m.store, err = storeIn(b.dir, server)
+	return m, err
 }
 
 // syncFolders makes the names of all files durable.

@@ -29,9 +29,11 @@ import (
 // The manifest is written last, when all it names is durable: what it does not name
 // is not there. Its form:
 //
-//	manifest = "headgate backup 1" LF *(space / pack) sum
+//	manifest = "headgate backup 1" LF [store] *(space / pack / skipped) sum
+//	store    = "store" SP id LF                                  ; whose it is, as a Go string
 //	space    = "space" SP file SP size SP sha256 SP name LF      ; name as a Go string
 //	pack     = "pack" SP repo SP pack SP size SP sha256 SP size SP sha256 LF     ; pack, idx
+//	skipped  = "skipped" SP repo SP name LF                      ; a damaged repo; ORG/NAME as a Go string
 //	sum      = "sum" SP sha256 LF                                ; of all lines above
 const (
 	backupFormat   = "headgate backup 1"
@@ -69,8 +71,28 @@ func (p manifestPack) path(ext string) string {
 
 // manifest is the whole of one backup.
 type manifest struct {
-	spaces []manifestSpace
-	packs  []manifestPack
+	store   string // the store's id; "" if it has none
+	spaces  []manifestSpace
+	packs   []manifestPack
+	skipped []manifestSkip
+}
+
+// manifestSkip is a repo that could not be read. If its space is in the backup all the
+// same, that is as of an earlier one.
+type manifestSkip struct {
+	repo string // id
+	name string // ORG/NAME
+}
+
+// repos are the ids of the repos that are in a backup.
+func (m *manifest) repos() map[string]bool {
+	ids := map[string]bool{}
+	for _, s := range m.spaces {
+		if id, ok := strings.CutPrefix(string(s.name), repoSpaces); ok {
+			ids[id] = true
+		}
+	}
+	return ids
 }
 
 // write gives the manifest's text, in one order for one content.
@@ -80,12 +102,19 @@ func (m *manifest) write(w io.Writer) error {
 	sum := sha256.New()
 	out := bufio.NewWriter(w)
 	all := io.MultiWriter(out, sum)
+	slices.SortFunc(m.skipped, func(a, b manifestSkip) int { return strings.Compare(a.repo, b.repo) })
 	fmt.Fprintln(all, backupFormat)
+	if m.store != "" {
+		fmt.Fprintf(all, "store %q\n", m.store)
+	}
 	for _, s := range m.spaces {
 		fmt.Fprintf(all, "space %s %s %q\n", s.file, s.fileSum, string(s.name))
 	}
 	for _, p := range m.packs {
 		fmt.Fprintf(all, "pack %s %s %s %s\n", p.repo, p.name, p.pack, p.idx)
+	}
+	for _, s := range m.skipped {
+		fmt.Fprintf(all, "skipped %s %q\n", s.repo, s.name)
 	}
 	fmt.Fprintf(out, "sum %x\n", sum.Sum(nil))
 	return out.Flush()
@@ -93,7 +122,7 @@ func (m *manifest) write(w io.Writer) error {
 
 // readManifest reads the manifest of a folder; without one it is fs.ErrNotExist.
 func readManifest(dir string) (*manifest, error) {
-	text, err := os.ReadFile(filepath.Join(dir, manifestName))
+	text, err := readRegular(dir, manifestName)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +176,20 @@ func checkRepoID(id string) error {
 func (m *manifest) line(line string) (err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch kind {
+	case "store":
+		if m.store != "" {
+			return errBadLine
+		}
+		if m.store, err = strconv.Unquote(rest); err != nil || m.store == "" {
+			return errBadLine
+		}
+	case "skipped":
+		repo, name, _ := strings.Cut(rest, " ")
+		s := manifestSkip{repo: repo}
+		if s.name, err = strconv.Unquote(name); err != nil || checkRepoID(repo) != nil {
+			return errBadLine
+		}
+		m.skipped = append(m.skipped, s)
 	case "space":
 		f := strings.SplitN(rest, " ", 4)
 		if len(f) != 4 || !spaceFileForm.MatchString(f[0]) {
@@ -193,7 +236,7 @@ func parseFileSum(size, sum string) (f fileSum, err error) {
 
 // checkBackupFormat refuses a folder that is no folder of backups.
 func checkBackupFormat(dir string) error {
-	text, err := os.ReadFile(filepath.Join(dir, formatName))
+	text, err := readRegular(dir, formatName)
 	if errors.Is(err, os.ErrNotExist) {
 		return &BackupError{formatName, fmt.Errorf("%s is no folder of backups: %w", dir, err)}
 	}

@@ -67,7 +67,7 @@ func (d *door) run(ctx context.Context) error {
 	for len(todo) > 0 {
 		chunk := d.chunk(todo)
 		if d.u.Atomic && len(chunk) < len(todo) {
-			return fmt.Errorf("%w: %d refs in one atomic change", ErrTooLarge, len(todo))
+			return fmt.Errorf("%w: %d refs in one atomic change, %d of them fit", ErrTooLarge, len(todo), len(chunk))
 		}
 		if err := d.apply(ctx, chunk); err != nil {
 			if !d.begun {

@@ -269,7 +269,7 @@ func (r *restore) load(ctx context.Context) error {
 				c.Items = slices.DeleteFunc(c.Items, r.ofGone)
 			}
 			if s.name == ledger.ServerSpace {
-				if err := renamed(c.Items, r.Dir); err != nil {
+				if err := renamed(c.Items, r.FS, r.Dir); err != nil {
 					return err
 				}
 			}

@@ -62,6 +62,7 @@ var errorRows = []struct {
 	{"gitstore.ForeignLedgerError", &gitstore.ForeignLedgerError{Dir: "data", Folder: "store-a"}, 500, "internal", "internal", false},
 	{"gitstore.RepoError", &gitstore.RepoError{ID: "repo_x", Err: io.ErrUnexpectedEOF}, 500, "internal", "internal", false},
 	{"gitstore.BackupError", &gitstore.BackupError{File: "MANIFEST", Err: io.ErrUnexpectedEOF}, 500, "internal", "internal", false},
+	{"gitstore.ReplaceError", &gitstore.ReplaceError{Dir: "backups", Why: "is empty"}, 500, "internal", "internal", false},
 	{"gitstore.NameClashError", &gitstore.NameClashError{Ref: "refs/heads/a/b", Existing: "refs/heads/a"}, 409, "already_exists", "conflict", false},
 
 	{"ledger.ErrNotFound", ledger.ErrNotFound, 500, "internal", "internal", false},

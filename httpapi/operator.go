@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -39,8 +40,21 @@ type operatorWant struct {
 	Form string `json:"form"` // export: "mirror" (the default) or "bundle"
 }
 
-func (w operatorWant) picks(r gitstore.RepoInfo) bool {
-	return (w.Org == "" || w.Org == r.Org) && (w.Repo == "" || w.Repo == r.Name)
+// picks gives what picks the wanted repos, and what is to be asked afterwards: it is
+// ErrRepoNotFound if some were named and there was none.
+func (w operatorWant) picks() (picks func(gitstore.RepoInfo) bool, met func() error) {
+	found := w.Org == "" && w.Repo == ""
+	picks = func(r gitstore.RepoInfo) bool {
+		picked := (w.Org == "" || w.Org == r.Org) && (w.Repo == "" || w.Repo == r.Name)
+		found = found || picked
+		return picked
+	}
+	return picks, func() error {
+		if !found {
+			return gitstore.ErrRepoNotFound
+		}
+		return nil
+	}
 }
 
 func (s *Server) operatorGC(q *request) error {
@@ -49,8 +63,9 @@ func (s *Server) operatorGC(q *request) error {
 		return err
 	}
 	return s.stream(q, func(ctx context.Context, st *operatorStream) error {
+		wanted, met := want.picks()
 		picks := func(r gitstore.RepoInfo) bool {
-			if !want.picks(r) {
+			if !wanted(r) {
 				return false
 			}
 			_ = st.send(operatorEvent{Type: "progress", Org: r.Org, Repo: r.Name})
@@ -63,6 +78,9 @@ func (s *Server) operatorGC(q *request) error {
 				return serr
 			}
 		}
+		if err == nil {
+			err = met()
+		}
 		return err
 	})
 }
@@ -73,13 +91,18 @@ func (s *Server) operatorFsck(q *request) error {
 		return err
 	}
 	return s.stream(q, func(ctx context.Context, st *operatorStream) error {
-		return s.Store.FsckAll(ctx, want.picks, func(r gitstore.RepoInfo, found []gitstore.Finding) error {
+		picks, met := want.picks()
+		err := s.Store.FsckAll(ctx, picks, func(r gitstore.RepoInfo, found []gitstore.Finding) error {
 			e := operatorEvent{Type: "fsck", Org: r.Org, Repo: r.Name}
 			for _, f := range found {
 				e.Findings = append(e.Findings, findingBody(f))
 			}
 			return st.send(e)
 		})
+		if err == nil {
+			err = met()
+		}
+		return err
 	})
 }
 
@@ -124,7 +147,13 @@ func (st *operatorStream) sendFile(name string, body io.Reader) error {
 // haveBytes bounds the list of packs that a client of a backup has: 6 million of them.
 const haveBytes = 256 << 20
 
+var errNoPackList = invalid("the body is not a list of names of packs")
+
 func (s *Server) operatorBackup(q *request) error {
+	skip := q.r.URL.Query().Get("skip_damaged")
+	if skip != "" && skip != "true" && skip != "false" {
+		return invalid("skip_damaged is neither true nor false")
+	}
 	have := map[string]bool{}
 	if q.r.Body != nil {
 		lines := bufio.NewScanner(capReader(q.r.Body, haveBytes, "list of packs"))
@@ -134,15 +163,17 @@ func (s *Server) operatorBackup(q *request) error {
 				continue
 			}
 			if err := packs.CheckName(name); err != nil {
-				return invalid("the body is not a list of names of packs")
+				return errNoPackList
 			}
 			have[name] = true
 		}
-		if err := lines.Err(); err != nil {
+		if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+			return errNoPackList
+		} else if err != nil {
 			return err
 		}
 	}
 	return s.stream(q, func(ctx context.Context, st *operatorStream) error {
-		return s.Store.Backup(ctx, &backupStream{st, have})
+		return s.Store.Backup(ctx, &backupStream{st, have, skip == "true"})
 	})
 }

@@ -189,7 +189,7 @@ func TestOperatorBackup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Backup(t.Context(), to.Have, to); err != nil {
+		if err := c.Backup(t.Context(), to.Have, to, false); err != nil {
 			to.Abort()
 			t.Fatalf("Backup = %v", err)
 		}
@@ -264,7 +264,7 @@ func TestOperatorGoesAway(t *testing.T) {
 	s := &stuck{BackupDir: to, hangs: make(chan struct{}), letGo: make(chan struct{})}
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- g.operator(operatorKey).Backup(ctx, to.Have, s) }()
+	go func() { ended <- g.operator(operatorKey).Backup(ctx, to.Have, s, false) }()
 	<-s.hangs
 	cancel()
 	close(s.letGo)
@@ -304,7 +304,7 @@ func TestOperatorStreamTellsTheError(t *testing.T) {
 	r := g.newRepo("site")
 	r.commit(nil, file{path: "a", data: "1\n"})
 	lost := failingSink{errors.New("no space on the client's disk")}
-	if err := g.operator(operatorKey).Backup(t.Context(), func(func(string)) {}, lost); !errors.Is(err, lost.err) {
+	if err := g.operator(operatorKey).Backup(t.Context(), func(func(string)) {}, lost, false); !errors.Is(err, lost.err) {
 		t.Errorf("Backup into a sink that fails = %v, want its error", err)
 	}
 }
@@ -317,3 +317,5 @@ func (f failingSink) Write([]byte) (int, error)       { return 0, f.err }
 func (f failingSink) End() error                      { return nil }
 func (f failingSink) Keep(string, string) error       { return nil }
 func (f failingSink) Drop(ledger.Space) error         { return nil }
+
+func (f failingSink) Damaged(d gitstore.DamagedRepo) error { return d.Err }

@@ -20,9 +20,9 @@ import (
 // connection for dead. The last event is a "result" or an "error": a stream without
 // either was cut. package client reads it.
 type operatorEvent struct {
-	Type string `json:"type"` // progress, gc, fsck, file, data, end, keep, drop, result, error
+	Type string `json:"type"` // progress, gc, fsck, file, data, end, keep, drop, damaged, result, error
 
-	Org      string        `json:"org,omitempty"` // gc, fsck, progress: the repo it is about
+	Org      string        `json:"org,omitempty"` // gc, fsck, progress, damaged: the repo it is about
 	Repo     string        `json:"repo,omitempty"`
 	GC       *gcBody       `json:"gc,omitempty"`       // gc: what was done
 	Findings []findingBody `json:"findings,omitempty"` // fsck: nothing for a sound repo
@@ -32,9 +32,10 @@ type operatorEvent struct {
 	SHA256 string        `json:"sha256,omitempty"` // end: of the file that ends
 	Pack   string        `json:"pack,omitempty"`   // keep: a pack that the client said it has; Repo is its repo's id
 	Space  []byte        `json:"space,omitempty"`  // drop: a space to be forgotten
+	ID     string        `json:"id,omitempty"`     // damaged: of a repo that the backup goes on without
 
 	Code  string `json:"code,omitempty"`  // error
-	Error string `json:"error,omitempty"` // error: what went wrong, in full
+	Error string `json:"error,omitempty"` // error, damaged: what went wrong, in full
 }
 
 // An operatorFile says what a file is: of an export by its name, of a backup by the rest.
@@ -183,6 +184,7 @@ func (st *operatorStream) end() error {
 type backupStream struct {
 	*operatorStream
 	have map[string]bool
+	skip bool // go on without a damaged repo
 }
 
 func (b *backupStream) HasPack(pack string) bool { return b.have[pack] }
@@ -199,4 +201,11 @@ func (b *backupStream) Keep(repo, pack string) error {
 
 func (b *backupStream) Drop(s ledger.Space) error {
 	return b.send(operatorEvent{Type: "drop", Space: []byte(s)})
+}
+
+func (b *backupStream) Damaged(d gitstore.DamagedRepo) error {
+	if !b.skip {
+		return d.Err
+	}
+	return b.send(operatorEvent{Type: "damaged", ID: d.ID, Org: d.Org, Repo: d.Name, Error: d.Err.Error()})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
 	"github.com/headgate/headgate/gitstore/ledger/redisdb"
+	"github.com/headgate/headgate/httpapi/client"
 )
 
 // backupCmd backs up everything that is kept.
@@ -20,27 +21,54 @@ type backupCmd struct {
 	storeFlags
 	To    string `required:"" placeholder:"DIR" type:"path" help:"Folder of the backup; one that an earlier backup made is brought up to date."`
 	Check bool   `help:"Also read the packs that an earlier backup has put there; damaged ones are copied again."`
+
+	Replace     bool `help:"Take the place of the earlier backup even if that is of another store, or has more than twice as many repos."`
+	SkipDamaged bool `help:"Go on without repos that cannot be read: the backup names them and keeps what an earlier one in the folder has of them; the exit status is 3."`
 }
+
+var (
+	errReplace = errors.New("are --data and --ledger what you meant? --replace takes the new one all the same")
+	// errIncomplete ends a backup that is whole but for damaged repos.
+	errIncomplete = errors.New("the backup was made without damaged repos")
+)
 
 // Run tells what the backup holds. One that fails leaves the folder's earlier one as it was.
 func (c *backupCmd) Run(ctx context.Context, out io.Writer) error {
 	return c.look(ctx, func(o operations) error {
+		warnReadable(c.To, quietLog()) // of one that is made now there is nothing to tell
 		to, err := gitstore.OpenBackupDir(c.To)
 		if err != nil {
 			return err
 		}
-		to.Check = c.Check
+		to.Check, to.Replace, to.SkipDamaged = c.Check, c.Replace, c.SkipDamaged
 		if err := o.backup(ctx, to); err != nil {
 			to.Abort()
 			return err
 		}
 		r, err := to.Finish()
+		if errors.As(err, new(*gitstore.ReplaceError)) {
+			err = fmt.Errorf("%w: %w", err, errReplace)
+		}
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s: %d spaces of the ledger, %d packs, %d of them new\n", c.To, r.Spaces, r.Packs, r.Copied)
-		return nil
+		return c.tell(out, r)
 	})
+}
+
+func (c *backupCmd) tell(out io.Writer, r gitstore.BackupReport) error {
+	for _, s := range r.Skipped {
+		what := "left out"
+		if s.Earlier {
+			what = "kept as an earlier backup has it"
+		}
+		fmt.Fprintf(out, "%s: damaged, %s: %s\n", client.Printable(s.Repo), what, client.Printable(s.Err.Error()))
+	}
+	fmt.Fprintf(out, "%s: %d spaces of the ledger, %d packs, %d of them new\n", c.To, r.Spaces, r.Packs, r.Copied)
+	if n := len(r.Skipped); n > 0 {
+		return fmt.Errorf("%w: %d", errIncomplete, n)
+	}
+	return nil
 }
 
 // restoreCmd makes a data folder from a backup.
@@ -53,11 +81,12 @@ type restoreCmd struct {
 // Run tells what was restored. When it fails nothing is left of it. The data folder
 // has the format of a half restored one until all is there.
 func (c *restoreCmd) Run(ctx context.Context, out io.Writer) error {
-	if err := emptyFolder(c.Data); err != nil {
-		return err
+	made, err := emptyFolder(c.Data)
+	if err == nil {
+		err = writeDurable(filepath.Join(c.Data, "FORMAT"), []byte(restoringFormat+"\n"))
 	}
-	if err := writeDurable(filepath.Join(c.Data, "FORMAT"), []byte(restoringFormat+"\n")); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, removeMade(made))
 	}
 	r, err := c.restore(ctx)
 	if err == nil {
@@ -67,7 +96,14 @@ func (c *restoreCmd) Run(ctx context.Context, out io.Writer) error {
 		err = errors.Join(syncFolder(c.Data), syncFolder(filepath.Dir(c.Data)))
 	}
 	if err != nil {
-		return errors.Join(err, clearFolder(c.Data))
+		return errors.Join(err, clearFolder(c.Data), removeMade(made))
+	}
+	for _, s := range r.Skipped {
+		what := "not in the backup"
+		if s.Earlier {
+			what = "as an earlier backup had it"
+		}
+		fmt.Fprintf(out, "%s: %s: it was damaged\n", client.Printable(s.Repo), what)
 	}
 	fmt.Fprintf(out, "%s: %d repos, %d packs, %d spaces of the ledger\n", c.Data, r.Repos, r.Packs, r.Spaces)
 	return nil
@@ -88,22 +124,22 @@ func (c *restoreCmd) restore(ctx context.Context) (r gitstore.RestoreReport, err
 
 var errFolderInUse = errors.New("the folder is not empty: a backup goes into a new one")
 
-// emptyFolder makes a folder, or makes sure that one is empty.
-func emptyFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// emptyFolder makes a folder and tells what it has made, or makes sure that one is empty.
+func emptyFolder(dir string) (made []string, err error) {
+	if made, err = privateFolder(dir, quietLog()); err != nil {
+		return made, err
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return err
+		return made, err
 	}
 	if len(entries) > 0 {
 		if err := checkFormat(dir); errors.Is(err, errUnfinishedRestore) {
-			return err
+			return made, err
 		}
-		return fmt.Errorf("%s: %w", dir, errFolderInUse)
+		return made, fmt.Errorf("%s: %w", dir, errFolderInUse)
 	}
-	return nil
+	return made, nil
 }
 
 // clearFolder removes what a restore has put into a folder, its FORMAT last.
@@ -147,10 +183,16 @@ func (c *ledgerCopyCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	if err == nil {
 		err = to.FinishLoad(ctx)
 	}
-	if err = errors.Join(err, to.end(ctx, err == nil)); err == nil {
-		fmt.Fprintf(out, "%d spaces copied, and read back the same\n", n)
+	if err = errors.Join(err, to.end(ctx, err == nil)); err != nil {
+		return err
 	}
-	return err
+	fmt.Fprintf(out, "%d spaces copied, and read back the same\n", n)
+	if to.dir != "" {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(to.dir), "FORMAT")); err != nil {
+			fmt.Fprintf(out, "%s is of use in the data folder that the packs are in: move it there\n", to.dir)
+		}
+	}
+	return nil
 }
 
 // pebblePrefix is what the URL of an embedded ledger begins with; its data folder follows.
@@ -210,7 +252,7 @@ func openToLoad(ctx context.Context, url string) (*loading, error) {
 		db, err := redisdb.Open(ctx, url, redisdb.Options{Logger: quietLog(), Loading: true})
 		return &loading{Bulk: db, redis: db}, err
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+	if _, err := privateFolder(filepath.Dir(dir), quietLog()); err != nil {
 		return nil, err
 	}
 	db, err := pebbledb.Open(dir, pebbledb.Options{Logger: quietLog(), Loading: true})

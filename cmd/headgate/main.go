@@ -4,19 +4,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/headgate/headgate/httpapi/client"
 )
 
 // Exit statuses.
 const (
 	exitFailed = 1 // the command could not do its work
 	exitUsage  = 2 // the command line is wrong
+	exitPartly = 3 // a backup was made, without damaged repos
 )
 
 func main() {
@@ -44,13 +49,21 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return complain(stderr, err, exitUsage)
 	}
-	if err := command.Run(); err != nil {
+	if err := command.Run(); errors.Is(err, errIncomplete) {
+		return complain(stderr, err, exitPartly)
+	} else if err != nil {
 		return complain(stderr, err, exitFailed)
 	}
 	return 0
 }
 
 func complain(stderr io.Writer, err error, status int) int {
-	fmt.Fprintf(stderr, "headgate: %v\n", err)
+	// Errors hold names of files and what others say: nothing of it may act on a terminal.
+	for i, line := range strings.Split(err.Error(), "\n") {
+		if i == 0 {
+			line = "headgate: " + line
+		}
+		fmt.Fprintln(stderr, client.Printable(line))
+	}
 	return status
 }

@@ -40,8 +40,19 @@ type reposFlags struct {
 	Repo string `placeholder:"REPO" help:"Only the repo of this name."`
 }
 
-func (f reposFlags) want(r gitstore.RepoInfo) bool {
-	return (f.Org == "" || f.Org == r.Org) && (f.Repo == "" || f.Repo == r.Name)
+// each calls work with what picks the wanted repos. If some were named and there was
+// none it is ErrRepoNotFound.
+func (f reposFlags) each(work func(want func(gitstore.RepoInfo) bool) error) error {
+	found := f.Org == "" && f.Repo == ""
+	err := work(func(r gitstore.RepoInfo) bool {
+		picked := (f.Org == "" || f.Org == r.Org) && (f.Repo == "" || f.Repo == r.Name)
+		found = found || picked
+		return picked
+	})
+	if err == nil && !found {
+		err = gitstore.ErrRepoNotFound
+	}
+	return err
 }
 
 var (
@@ -118,7 +129,11 @@ func quietLog() *slog.Logger {
 type local struct{ store *gitstore.Store }
 
 func (l local) gc(ctx context.Context, which reposFlags, now bool, tell func(client.Done)) error {
-	reports, err := l.store.GC(ctx, which.want, now)
+	var reports []gitstore.GCReport
+	err := which.each(func(want func(gitstore.RepoInfo) bool) (err error) {
+		reports, err = l.store.GC(ctx, want, now)
+		return err
+	})
 	for _, r := range reports {
 		tell(client.Done{
 			Org: r.Repo.Org, Repo: r.Repo.Name, Dead: r.Prune.Dead, Condemned: r.Prune.Condemned,
@@ -129,14 +144,15 @@ func (l local) gc(ctx context.Context, which reposFlags, now bool, tell func(cli
 }
 
 func (l local) fsck(ctx context.Context, which reposFlags, tell func(org, repo string, found []client.Finding)) error {
-	return l.store.FsckAll(ctx, which.want, func(r gitstore.RepoInfo, findings []gitstore.Finding) error {
+	each := func(r gitstore.RepoInfo, findings []gitstore.Finding) error {
 		found := make([]client.Finding, len(findings))
 		for i, f := range findings {
 			found[i] = client.Finding{Kind: string(f.Kind), Subject: f.Subject, Detail: f.Detail}
 		}
 		tell(r.Org, r.Name, found)
 		return nil
-	})
+	}
+	return which.each(func(want func(gitstore.RepoInfo) bool) error { return l.store.FsckAll(ctx, want, each) })
 }
 
 func (l local) mirror(ctx context.Context, org, repo, dir string) error {

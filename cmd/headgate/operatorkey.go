@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,7 +19,10 @@ const operatorKeyName = "operator.key"
 // The key is 32 random bytes as text, recognisable to tools that look for leaked secrets.
 var operatorKeyForm = regexp.MustCompile(`^hgop_[0-9a-f]{64}$`)
 
-var errBadOperatorKey = errors.New("it is no operator key")
+var (
+	errBadOperatorKey  = errors.New("it is no operator key")
+	errOpenOperatorKey = errors.New("others can read it")
+)
 
 // makeOperatorKey reads the key of a data folder, and makes it if there is none. Of
 // several processes that make it at once one wins, and all have its key.
@@ -36,9 +40,21 @@ func makeOperatorKey(data string) (string, error) {
 	return readOperatorKey(path)
 }
 
-// readOperatorKey reads a key's file. The error does not repeat what is in it.
+// readOperatorKey reads a key's file, which only its owner may read. The error does not repeat what is in it.
 func readOperatorKey(path string) (string, error) {
-	text, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read operator key: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("read operator key: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return "", fmt.Errorf("read operator key %s: %w (mode %04o): chmod 600 it, and make a new one if somebody may have read it", path, errOpenOperatorKey, mode)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4<<10))
 	if err != nil {
 		return "", fmt.Errorf("read operator key: %w", err)
 	}

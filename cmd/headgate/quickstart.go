@@ -27,6 +27,9 @@ const quickstartOrg = "acme"
 func (c *quickstartCmd) Run(ctx context.Context, stdout io.Writer) error {
 	// What the server logs would stand between the steps; trouble is still told.
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if _, err := privateFolder(c.Data, log); err != nil {
+		return fmt.Errorf("make data folder: %w", err)
+	}
 	keys := filepath.Join(c.Data, "keys")
 	private, public, made, err := c.orgKey(keys)
 	if err != nil {

@@ -50,6 +50,9 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	if err := r.load(); err != nil {
 		return err
 	}
+	if _, err := privateFolder(c.Data, log); err != nil {
+		return fmt.Errorf("make data folder: %w", err)
+	}
 	n, err := openNode(ctx, nodeOptions{
 		data: c.Data, ledger: c.Ledger, publicURL: c.PublicURL,
 		limits: limits, authority: believed, log: log,

@@ -13,8 +13,9 @@ import (
 )
 
 // Backup has the server back up everything into a sink. have tells the packs that the
-// sink has already; their names go to the server.
-func (c *Client) Backup(ctx context.Context, have func(tell func(pack string)), to gitstore.BackupSink) error {
+// sink has already; their names go to the server. With skipDamaged the server goes on
+// without a repo that it cannot read, and the sink is told.
+func (c *Client) Backup(ctx context.Context, have func(tell func(pack string)), to gitstore.BackupSink, skipDamaged bool) error {
 	names, w := io.Pipe()
 	told := make(chan struct{})
 	go func() {
@@ -23,7 +24,11 @@ func (c *Client) Backup(ctx context.Context, have func(tell func(pack string)), 
 		have(func(pack string) { _, _ = out.WriteString(pack + "\n") })
 		w.CloseWithError(out.Flush())
 	}()
-	err := c.ask(ctx, "backup", names, backupOf(to))
+	what := "backup"
+	if skipDamaged {
+		what += "?skip_damaged=true"
+	}
+	err := c.ask(ctx, what, names, backupOf(to))
 	names.Close()
 	<-told
 	return err
@@ -40,6 +45,8 @@ func backupOf(to gitstore.BackupSink) func(*events, event) error {
 			return to.Drop(ledger.Space(e.Space))
 		case e.Type == "keep" && !open:
 			return to.Keep(e.Repo, e.Pack)
+		case e.Type == "damaged" && !open:
+			return to.Damaged(gitstore.DamagedRepo{ID: e.ID, Org: e.Org, Name: e.Repo, Err: &ServerError{Text: e.Error}})
 		case e.Type == "file" && !open:
 			open = true
 			sum.Reset()

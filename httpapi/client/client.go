@@ -50,6 +50,7 @@ func (c *Client) ask(ctx context.Context, what string, body io.Reader, see func(
 	if err != nil {
 		return err
 	}
+	what, _, _ = strings.Cut(what, "?")
 	req.Header.Set("Authorization", "Bearer "+c.key)
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -91,7 +92,7 @@ func refusal(resp *http.Response) error {
 	r := &ServerError{Status: resp.StatusCode}
 	var said struct{ Error, Code string }
 	if json.Unmarshal(text, &said) == nil {
-		r.Code, r.Text = said.Code, said.Error
+		r.Code, r.Text = Printable(said.Code), Printable(said.Error)
 	}
 	if r.Text == "" {
 		r.Text = http.StatusText(resp.StatusCode)

@@ -165,7 +165,7 @@ func TestHostileBackups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := serving(t, 200, answer).Backup(t.Context(), to.Have, to); err == nil {
+		if err := serving(t, 200, answer).Backup(t.Context(), to.Have, to, false); err == nil {
 			if _, err = to.Finish(); err == nil {
 				t.Errorf("a backup with %s is finished, want an error", name)
 			}
@@ -211,3 +211,5 @@ func (counting) Write(p []byte) (int, error)     { return len(p), nil }
 func (counting) End() error                      { return nil }
 func (counting) Keep(string, string) error       { return nil }
 func (counting) Drop(ledger.Space) error         { return nil }
+
+func (counting) Damaged(gitstore.DamagedRepo) error { return nil }

@@ -25,6 +25,7 @@ type event struct {
 	SHA256   string
 	Pack     string
 	Space    []byte
+	ID       string
 	Code     string
 	Error    string
 }
@@ -82,6 +83,7 @@ func (s *events) next() (e event, err error) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return e, fmt.Errorf("%w: a line is no event", ErrBadAnswer)
 		}
+		e.printable()
 		switch {
 		case e.Type == "progress":
 			continue

@@ -27,7 +27,7 @@ func (db *DB) beginLoad() error {
 	old := false
 	for _, name := range names {
 		if name == loadingName {
-			return fmt.Errorf("%w: %s", ledger.ErrUnfinished, db.dir)
+			return fmt.Errorf("%w: delete the folder %s, then begin again", ledger.ErrUnfinished, db.dir)
 		}
 		old = old || name != "LOCK"
 	}

@@ -17,6 +17,8 @@ var _ ledger.Bulk = (*DB)(nil)
 // loadingKey exists while the ledger is being loaded.
 const loadingKey = "headgate:loading"
 
+var errHalfLoaded = fmt.Errorf("%w: unless one is under way, empty this Redis database (FLUSHDB), then begin again", ledger.ErrUnfinished)
+
 // beginLoad refuses to open a ledger whose loading was not finished, and with
 // Options.Loading one that holds anything.
 func (d *DB) beginLoad(ctx context.Context) error {
@@ -24,7 +26,7 @@ func (d *DB) beginLoad(ctx context.Context) error {
 	defer cancel()
 	switch err := d.client.Get(limited, loadingKey).Err(); {
 	case err == nil:
-		return ledger.ErrUnfinished
+		return errHalfLoaded
 	case !errors.Is(err, redis.Nil):
 		return d.fail(ctx, "look into", "redis", err)
 	case !d.opt.Loading:
@@ -38,7 +40,7 @@ func (d *DB) beginLoad(ctx context.Context) error {
 		return d.fail(ctx, "begin to load", "redis", err)
 	}
 	if !set {
-		return ledger.ErrUnfinished // somebody else has just begun
+		return errHalfLoaded // somebody else has just begun
 	}
 	return nil
 }
