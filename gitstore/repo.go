@@ -158,7 +158,9 @@ func (s *Store) openRepo(ctx context.Context, id string) (*Repo, error) {
 	}
 	r := &Repo{store: s, ledger: s.ledger, id: id, space: ledger.RepoSpace(id), dir: dir}
 	// What the ledger does not know is not touched: this may not be its ledger.
-	if err = r.refresh(ctx); err == nil {
+	if s.dropped(ctx, id) {
+		err = ErrRepoNotFound
+	} else {
 		err = r.loadPacks(ctx)
 	}
 	if err == nil && !s.looking {

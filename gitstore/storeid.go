@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
 )
 
 const (
@@ -66,7 +67,7 @@ func (s *Store) claimAs(ctx context.Context, folder string) error {
 	if older {
 		s.log.Info("data folder upgraded", "step", "store id", "store", id)
 	}
-	return nameFolder(s.dir, id)
+	return nameFolder(s.fs, s.dir, id)
 }
 
 // unmarked looks at a folder that has no id. With repos it is an older one if the
@@ -136,12 +137,12 @@ func newStoreID() string { return "store-" + strings.ReplaceAll(uuid.NewString()
 // renamed gives a store that is restored to dir an id of its own, in the server's space
 // and in the folder: the one that was backed up may live on. A backup of a store that
 // had none gets one when the restored one is opened.
-func renamed(server []ledger.Item, dir string) error {
+func renamed(server []ledger.Item, files packs.FS, dir string) error {
 	for i, it := range server {
 		if it.Key == storeKey {
 			id := newStoreID()
 			server[i].Value = []byte(id)
-			return nameFolder(dir, id)
+			return nameFolder(files, dir, id)
 		}
 	}
 	return nil
@@ -149,30 +150,17 @@ func renamed(server []ledger.Item, dir string) error {
 
 // nameFolder gives a folder its id, durably and for good: one that another process
 // gave it meanwhile must be the same.
-func nameFolder(dir, id string) error {
-	path := filepath.Join(dir, storeFile)
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return fmt.Errorf("write store id: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(id + "\n")
-	if err == nil {
-		err = errors.Join(f.Chmod(0o644), f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write store id: %w", err)
-	}
-	err = os.Link(f.Name(), path)
+func nameFolder(files packs.FS, dir, id string) error {
+	err := linkStoreID(files, dir, id)
 	if errors.Is(err, fs.ErrExist) {
 		there, rerr := readStoreID(dir)
 		if rerr == nil && there != id {
-			rerr = &ForeignLedgerError{Dir: dir, Folder: there, Ledger: id}
+			return &ForeignLedgerError{Dir: dir, Folder: there, Ledger: id}
 		}
 		err = rerr
 	}
 	if err == nil {
-		err = syncFolder(dir)
+		err = files.SyncDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("write store id: %w", err)
@@ -180,12 +168,24 @@ func nameFolder(dir, id string) error {
 	return nil
 }
 
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
+// linkStoreID makes the file whole or not at all; one that is there is fs.ErrExist.
+func linkStoreID(files packs.FS, dir, id string) error {
+	temp := filepath.Join(dir, ".new-"+uuid.NewString())
+	f, err := files.Create(temp)
 	if err != nil {
-		return err
+		return fmt.Errorf("make %s: %w", temp, err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	_, err = f.Write([]byte(id + "\n"))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = files.Link(temp, filepath.Join(dir, storeFile))
+	}
+	if rerr := files.Remove(temp); err == nil {
+		err = rerr
+	}
+	return err
 }
 
 // readStoreID reads the id of a data folder, "" if it has none.
