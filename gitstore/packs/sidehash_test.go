@@ -44,13 +44,13 @@ func TestSideHash(t *testing.T) {
 func TestLargeObjectIsHashedBeside(t *testing.T) {
 	d := newDir(t, Options{FS: noSync{}})
 	w := newWriter(t, d)
-	buf := append(bytes.Repeat(words(seeded(3), 64<<10), sideFrom/(64<<10)), 1)
+	buf := noise(seeded(3), sideFrom+1) // which is stored: inflating takes its time under the race detector
 	id, _, err := w.AddStream(Blob, int64(len(buf)), bytes.NewReader(buf))
 	if err != nil {
 		t.Fatal(err)
 	}
 	wrong := refpolicy.OID{42}
-	z, err := w.deflate(buf, 1)
+	z, err := w.deflate(buf, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
