@@ -89,7 +89,7 @@ func (f *fsck) stands(ctx context.Context, dir *packs.Dir, l livePack) {
 	case err != nil:
 		f.find(FindPackMissing, l.name, "%v", err)
 	case len(missing) > 0:
-		f.find(FindPackMissing, l.name, "%s is not there", strings.Join(missing, " and "))
+		f.find(FindPackMissing, l.name, "not there: %s", strings.Join(missing, ", "))
 	default:
 		f.find(FindPackUnlinked, l.name, "git does not see it")
 	}
