@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (f *fsck) standing(ctx context.Context, dir *packs.Dir) error {
 }
 
 // linkPatience is how long a pack may be registered and not be linked yet.
-const linkPatience = 100 * time.Millisecond
+const linkPatience = 250 * time.Millisecond
 
 func (f *fsck) stands(ctx context.Context, dir *packs.Dir, l livePack) {
 	missing, err := dir.Missing(l.name)
@@ -90,7 +91,19 @@ func (f *fsck) stands(ctx context.Context, dir *packs.Dir, l livePack) {
 		f.find(FindPackMissing, l.name, "%v", err)
 	case len(missing) > 0:
 		f.find(FindPackMissing, l.name, "not there: %s", strings.Join(missing, ", "))
-	default:
+	case !f.underWay(dir, l.name):
 		f.find(FindPackUnlinked, l.name, "git does not see it")
 	}
+}
+
+// underWay reports whether an open repo is just taking a registered pack into its list,
+// which links it.
+func (f *fsck) underWay(dir *packs.Dir, name string) bool {
+	r, err := f.store.cached(f.id)
+	if r == nil || err != nil {
+		return false
+	}
+	r.packsMu.Lock()
+	defer r.packsMu.Unlock()
+	return !slices.Contains(r.packNames(), name) || dir.Linked(name)
 }

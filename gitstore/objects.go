@@ -144,7 +144,7 @@ func (r *Repo) locate(ctx context.Context, oid refpolicy.OID, found func(*packs.
 			if err := r.loadPacks(ctx); err != nil {
 				return err
 			}
-			if try > 1 { // it was not replaced
+			if try == 2 { // it was not replaced
 				r.standAll()
 			}
 			continue
