@@ -55,15 +55,9 @@ func (s *Store) GC(ctx context.Context, want func(RepoInfo) bool, now bool) ([]G
 	return reports, errors.Join(append(failed, err)...)
 }
 
-// EachRepo calls fn with every repo of the store, of all orgs, in no order. An error
-// of fn ends it. A repo that cannot be opened does not: at the end the error joins a
-// *RepoError for each.
-func (s *Store) EachRepo(ctx context.Context, fn func(*Repo) error) error {
-	return s.eachWanted(ctx, nil, fn)
-}
-
-// eachWanted is EachRepo for those that want picks (nil: all). It is asked once for
-// each; of a repo it knows id, org and name.
+// eachWanted calls fn with every repo that want picks (nil: all), of all orgs, in no
+// order. want is asked once for each and knows id, org and name. An error of fn ends it.
+// A repo that cannot be opened does not: at the end the error joins a *RepoError for each.
 func (s *Store) eachWanted(ctx context.Context, want func(RepoInfo) bool, fn func(*Repo) error) error {
 	var failed []error
 	err := s.eachNamed(ctx, func(named RepoInfo) error {
