@@ -31,12 +31,13 @@ func chains(t *testing.T, n, depth int) *Pack {
 	t.Helper()
 	var pack bytes.Buffer
 	count := 0
+	z := zlib.NewWriter(&pack)
 	add := func(typ Type, between, data []byte) (at int) {
 		count++
 		at = pack.Len()
 		head := appendHead(nil, typ, int64(len(data)))
 		pack.Write(append(head, between...))
-		z := zlib.NewWriter(&pack)
+		z.Reset(&pack)
 		z.Write(data)
 		z.Close()
 		return at
@@ -88,8 +89,10 @@ func backBy(n int) []byte {
 // in whatever order they are asked.
 func TestHeadersOfDeepChainsCostLinearTime(t *testing.T) {
 	const n, depth = 4, 4000
+	p := chains(t, n, depth)
+	file := p.f
 	for _, order := range []string{"by place", "by id", "from the top"} {
-		p := chains(t, n, depth)
+		p.kinds.at = nil
 		ids := p.ByOffset()
 		switch order {
 		case "by id":
@@ -100,7 +103,7 @@ func TestHeadersOfDeepChainsCostLinearTime(t *testing.T) {
 				ids[i], ids[j] = ids[j], ids[i]
 			}
 		}
-		c := &readCounter{File: p.f}
+		c := &readCounter{File: file}
 		p.f = c
 		sizes := 0
 		for _, id := range ids {
