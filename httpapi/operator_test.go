@@ -166,6 +166,24 @@ func TestOperatorWorks(t *testing.T) {
 	if a := g.do(ask{method: "POST", path: "/api/operator/backup", token: operatorKey, body: "pack-../../x\n"}); a.status != 400 {
 		t.Errorf("backup with a bad name = %d %s, want 400", a.status, a.body)
 	}
+	for _, body := range []string{strings.Repeat("x", 70<<10), strings.Repeat(" ", 70<<10) + "\n", "\n\n" + strings.Repeat("pack-", 20<<10) + "\n"} {
+		if a := g.do(ask{method: "POST", path: "/api/operator/backup", token: operatorKey, body: body}); a.status != 400 {
+			t.Errorf("backup with a line of %d bytes = %d %s, want 400", len(body), a.status, a.body)
+		}
+	}
+	if a := g.do(ask{method: "POST", path: "/api/operator/backup?skip_damaged=perhaps", token: operatorKey}); a.status != 400 {
+		t.Errorf("backup with skip_damaged=perhaps = %d %s, want 400", a.status, a.body)
+	}
+	for _, which := range [][2]string{{"", "none"}, {"none", ""}, {"none", "site"}} {
+		for what, err := range map[string]error{
+			"gc":   c.GC(t.Context(), which[0], which[1], false, func(client.Done) { t.Error("gc of no repo tells of one") }),
+			"fsck": c.Fsck(t.Context(), which[0], which[1], func(string, string, []client.Finding) { t.Error("fsck of no repo tells of one") }),
+		} {
+			if !errors.As(err, &said) || said.Code != codeNoRepo || said.Text != noRepoText {
+				t.Errorf("%s of %v = %v, want %q", what, which, err, noRepoText)
+			}
+		}
+	}
 	if strings.Contains(g.logs.String(), operatorKey) {
 		t.Errorf("the log holds the key:\n%s", g.logs)
 	}

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,7 +97,7 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 		data := filepath.Join(t.TempDir(), "data")
 		args := append([]string{"restore", "--from", dir, "--data", data}, flags...)
 		fails(t, filepath.Base(packs[0]), args...)
-		if left, err := os.ReadDir(data); err != nil || len(left) > 0 {
+		if left, err := os.ReadDir(filepath.Dir(data)); err != nil || len(left) > 0 {
 			t.Errorf("%v leaves %v, %v", args, left, err)
 		}
 		if keys := redis.Do("KEYS", "*"); keys != "" {
@@ -104,6 +107,146 @@ func TestRestoreThatFailsLeavesNothing(t *testing.T) {
 		must(t, args...)
 		s.wantHead(t, append([]string{"--data", data}, flags...)...)
 		write(t, packs[0], string(damaged))
+	}
+}
+
+// One that fails before it begins takes the folders away that it has made, and nothing
+// else.
+func TestRestoreThatCannotBegin(t *testing.T) {
+	root, old := t.TempDir(), t.TempDir()
+	for _, data := range []string{filepath.Join(root, "a", "b"), old} {
+		for _, args := range [][]string{{"--from", t.TempDir()}, {"--from", root, "--ledger", "redis:none"}, {"--from", root, "--ledger", "x"}} {
+			fails(t, "", append([]string{"restore", "--data", data}, args...)...)
+		}
+	}
+	for _, dir := range []string{root, old} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("restores that could not begin leave %v in %s, %v", left, dir, err)
+		}
+	}
+}
+
+// A backup of the wrong store, by a forgotten --ledger or another --data, is refused
+// and the good one stays, until --replace is given.
+func TestBackupOfTheWrongStore(t *testing.T) {
+	s, other := newShop(t), newShop(t)
+	url := redistest.Start(t).URL()
+	dir := filepath.Join(t.TempDir(), "backup")
+	must(t, "backup", "--data", s.data, "--to", dir)
+	shared := filepath.Join(t.TempDir(), "shared")
+	must(t, "restore", "--from", dir, "--data", shared, "--ledger", url)
+	fails(t, "--replace", "backup", "--data", shared, "--ledger", url, "--to", dir) // a store of its own from now on
+	must(t, "backup", "--data", shared, "--ledger", url, "--to", dir, "--replace")
+	must(t, "backup", "--data", shared, "--ledger", url, "--to", dir)
+	manifest := read(t, filepath.Join(dir, "MANIFEST"))
+	fails(t, "", "backup", "--data", shared, "--to", dir)
+	fails(t, "--replace", "backup", "--data", other.data, "--to", dir)
+	if now := read(t, filepath.Join(dir, "MANIFEST")); now != manifest {
+		t.Errorf("after backups that were refused the manifest is\n%s\nwant\n%s", now, manifest)
+	}
+	must(t, "restore", "--from", dir, "--data", filepath.Join(t.TempDir(), "x"))
+	must(t, "backup", "--data", other.data, "--to", dir, "--replace")
+	data := filepath.Join(t.TempDir(), "x")
+	must(t, "restore", "--from", dir, "--data", data)
+	other.wantHead(t, "--data", data)
+}
+
+// Damaged repos cost a backup no more than themselves when that is asked for, and then
+// the exit status says so.
+func TestBackupWithoutDamagedRepos(t *testing.T) {
+	s := newShop(t)
+	packs, err := filepath.Glob(filepath.Join(s.data, "repos", "*", "*", "packs", "*.pack"))
+	if err != nil || len(packs) != 1 {
+		t.Fatalf("packs = %v, %v, want one", packs, err)
+	}
+	b := []byte(read(t, packs[0]))
+	b[len(b)/2] ^= 1
+	if err := os.Chmod(packs[0], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, packs[0], string(b))
+	dir := filepath.Join(t.TempDir(), "backup")
+	fails(t, "acme/site", "backup", "--data", s.data, "--to", dir)
+	skips := func(flags ...string) {
+		t.Helper()
+		args := append([]string{"backup", "--skip-damaged", "--to", dir}, flags...)
+		status, out, errs := headgate(t, args...)
+		if status != exitPartly || !strings.HasPrefix(out, "acme/site: damaged, left out: ") || !strings.Contains(out, " 0 packs") || !strings.Contains(errs, errIncomplete.Error()) {
+			t.Errorf("%v = %d, %q, %q, want %d and the repo named", args, status, out, errs, exitPartly)
+		}
+	}
+	skips("--data", s.data)
+	n, err := openNode(t.Context(), nodeOptions{data: s.data, ledger: "pebble", limits: defaultLimits(), authority: newAuthority(), log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("openNode: %v", err)
+	}
+	defer n.close(context.Background())
+	srv := httptest.NewServer(n.server)
+	defer srv.Close()
+	skips("--server", srv.URL, "--data", s.data)
+	fails(t, "acme/site", "backup", "--to", dir, "--server", srv.URL, "--data", s.data)
+	if out := must(t, "restore", "--from", dir, "--data", filepath.Join(t.TempDir(), "x")); !strings.HasPrefix(out, "acme/site: not in the backup: it was damaged\n") {
+		t.Errorf("restore = %q, want what is missing named", out)
+	}
+}
+
+// What a server says does nothing to the terminal of who asks it.
+func TestErrorsAreHarmlessToATerminal(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/gc") {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error": "\u001b[2Jevil\u0007\u009b\u202e"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"type":"fsck","org":"o\u001b","repo":"r\r","findings":[{"kind":"k\u001b","subject":"s\n","detail":"d\u009b"}]}`+"\n"+`{"type":"error","error":"\u001bbad"}`+"\n")
+	}))
+	defer srv.Close()
+	key := write(t, filepath.Join(t.TempDir(), "key"), "hgop_"+strings.Repeat("0", 64))
+	for _, command := range []string{"gc", "fsck"} {
+		status, out, errs := headgate(t, command, "--server", srv.URL, "--operator-key", key)
+		if status != exitFailed || strings.ContainsAny(out+errs, "\x1b\r\a\u009b\u202e") || !strings.Contains(errs, `\x1b`) {
+			t.Errorf("%s = %d, %q, %q, want escapes escaped", command, status, out, errs)
+		}
+		if command == "fsck" && out != `o\x1b/r\r: k\x1b s\n: d\u009b`+"\n" {
+			t.Errorf("fsck = %q, want one line", out)
+		}
+	}
+	status, _, errs := headgate(t, "fsck", "--data", "/none/\x1b[2J")
+	if status == 0 || strings.Contains(errs, "\x1b") || !strings.Contains(errs, `\x1b[2J`) {
+		t.Errorf("fsck of a folder with escapes in its name = %d, %q, want them escaped", status, errs)
+	}
+}
+
+// Folders that are made are for their owner alone; others keep their mode.
+func TestFoldersArePrivate(t *testing.T) {
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	root := t.TempDir()
+	dir := filepath.Join(root, "a", "b", "c")
+	made, err := privateFolder(dir, log)
+	if want := []string{filepath.Join(root, "a"), filepath.Join(root, "a", "b"), dir}; err != nil || !slices.Equal(made, want) {
+		t.Errorf("privateFolder = %v, %v, want %v made", made, err, want)
+	}
+	for range 2 {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode = %v, %v, want 0700", info, err)
+		}
+		if made, err := privateFolder(dir+"/", log); err != nil || len(made) > 0 || said.Len() > 0 {
+			t.Errorf("privateFolder of one that is there = %v, %v, %q", made, err, said.String())
+		}
+	}
+	if err := os.Chmod(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := privateFolder(dir, log); err != nil || strings.Count(said.String(), dir) != 1 {
+		t.Errorf("privateFolder of one that others can read = %v, %q, want a warning", err, said.String())
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("mode = %v, %v, want it left alone", info, err)
+	}
+	file := write(t, filepath.Join(root, "file"), "")
+	if _, err := privateFolder(filepath.Join(file, "x", "y"), log); err == nil {
+		t.Error("a folder in a file is made")
 	}
 }
 
@@ -133,7 +276,9 @@ func TestLedgerCopy(t *testing.T) {
 	fails(t, "not empty", "ledger", "copy", "--from", pebble, "--to", url)
 	fails(t, "not empty", "ledger", "copy", "--from", url, "--to", pebble)
 	back := filepath.Join(t.TempDir(), "back")
-	must(t, "ledger", "copy", "--from", url, "--to", "pebble://"+back)
+	if out := must(t, "ledger", "copy", "--from", url, "--to", "pebble://"+back); !strings.Contains(out, "in the data folder that the packs are in") {
+		t.Errorf("copy to a new folder = %q, want to be told where it is of use", out)
+	}
 	for _, bad := range []string{"pebble:", "http://x", "", s.data, "redis:x"} {
 		fails(t, "", "ledger", "copy", "--from", bad, "--to", "pebble:"+t.TempDir())
 		fails(t, "", "ledger", "copy", "--from", pebble, "--to", bad)
@@ -152,7 +297,7 @@ func TestLedgerCopy(t *testing.T) {
 	}
 	cut := redistest.Start(t)
 	cut.Do("SET", "headgate:loading", "1")
-	fails(t, "not finished", "ledger", "copy", "--from", pebble, "--to", cut.URL())
+	fails(t, "FLUSHDB", "ledger", "copy", "--from", pebble, "--to", cut.URL())
 	fails(t, "not finished", "ledger", "copy", "--from", cut.URL(), "--to", "pebble:"+t.TempDir())
 	fails(t, "not finished", "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--ledger", cut.URL())
 }
@@ -206,6 +351,17 @@ func TestOperatorKey(t *testing.T) {
 	if files, err := os.ReadDir(data); err != nil || len(files) != 1 {
 		t.Errorf("the folder holds %v, %v", files, err)
 	}
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := makeOperatorKey(data); !errors.Is(err, errOpenOperatorKey) || !strings.Contains(err.Error(), "chmod 600") {
+			t.Errorf("a key file of mode %o = %v, want %v and what to do", mode, err, errOpenOperatorKey)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if other, err := makeOperatorKey(t.TempDir()); err != nil || other == keys[0] {
 		t.Errorf("the key of another folder = %v, %v", other == keys[0], err)
 	}
@@ -242,6 +398,10 @@ func TestCommandsAskAServer(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	must(t, "restore", "--from", dir, "--data", data)
 	fails(t, "repository not found", "export", "--org", "acme", "--repo", "none", "--to", filepath.Join(t.TempDir(), "x"))
+	for _, which := range [][]string{{"--repo", "none"}, {"--org", "none"}, {"--org", "none", "--repo", "site"}} {
+		fails(t, "repository not found", append([]string{"gc"}, which...)...)
+		fails(t, "repository not found", append([]string{"fsck"}, which...)...)
+	}
 	write(t, key, "hgop_"+strings.Repeat("0", 64))
 	fails(t, "does not know this operator key", "gc")
 	fails(t, "does not know this operator key", "backup", "--to", dir)

@@ -77,11 +77,11 @@ func shopCommit(t *testing.T, r *gitstore.Repo, target, base refpolicy.RefName, 
 
 func TestGCAndFsckOfAFolder(t *testing.T) {
 	s := newShop(t)
-	status, out, errs := headgate(t, "gc", "--now", "--data", s.data, "--repo", "other")
-	if status != 0 || out != "" {
-		t.Errorf("gc of no repo = %d, %q, %q", status, out, errs)
+	for _, which := range [][]string{{"--repo", "other"}, {"--org", "other"}, {"--org", "other", "--repo", "site"}} {
+		fails(t, "repository not found", append([]string{"gc", "--now", "--data", s.data}, which...)...)
+		fails(t, "repository not found", append([]string{"fsck", "--data", s.data}, which...)...)
 	}
-	status, out, errs = headgate(t, "gc", "--now", "--data", s.data)
+	status, out, errs := headgate(t, "gc", "--now", "--data", s.data)
 	if want := "acme/site: 3 dead objects gone, 1 packs rewritten, "; status != 0 || !strings.HasPrefix(out, want) {
 		t.Errorf("gc --now = %d, %q, %q, want %q", status, out, errs, want)
 	}

@@ -2,7 +2,9 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -174,6 +177,76 @@ func TestHostileBackups(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(dir, "MANIFEST")); err == nil {
 			t.Errorf("a backup with %s has a manifest", name)
+		}
+	}
+}
+
+// A server that has lost everything, and one that sends nothing or a store of another
+// name, do not cost the folder its good backup.
+func TestBackupIsNotReplacedByNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backup")
+	space := func(s ledger.Space, items ...ledger.Item) string {
+		var text bytes.Buffer
+		if err := ledger.WriteDump(t.Context(), &text, s, dump{items}, nil); err != nil {
+			t.Fatal(err)
+		}
+		name := base64.StdEncoding.EncodeToString([]byte(s))
+		return fmt.Sprintf(`{"type":"file","file":{"kind":"space","space":%q}}`, name) + "\n" + data(text.String()) + end(text.String())
+	}
+	repo := ledger.RepoSpace("repo_" + strings.Repeat("0", 32))
+	id := func(id string) string { return space(ledger.ServerSpace, ledger.Item{Key: "store", Value: []byte(id)}) }
+	good := space(repo) + id("store-1")
+	for _, tc := range []struct {
+		name, answer string
+		want         bool
+	}{
+		{"a good one", good + result, true},
+		{"the same", good + result, true},
+		{"nothing", result, false},
+		{"no repo", id("store-1") + result, false},
+		{"no id", space(repo) + result, false},
+		{"another id", space(repo) + id("store-2") + result, false},
+		{"what was dropped", good + fmt.Sprintf(`{"type":"drop","space":%q}`, base64.StdEncoding.EncodeToString([]byte(repo))) + "\n" + result, false},
+		{"a damaged repo that nobody asked to skip", id("store-1") + fmt.Sprintf(`{"type":"damaged","id":"repo_%032d","org":"o","repo":"r","error":"x"}`, 0) + "\n" + result, false},
+		{"the same again", good + result, true},
+	} {
+		to, err := gitstore.OpenBackupDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err = serving(t, 200, tc.answer).Backup(t.Context(), to.Have, to, false); err != nil {
+			to.Abort()
+		} else {
+			_, err = to.Finish()
+		}
+		if (err == nil) != tc.want {
+			t.Errorf("a backup of %s = %v, want it taken: %v", tc.name, err, tc.want)
+		}
+	}
+}
+
+// dump is a space with some items and no log.
+type dump struct{ items []ledger.Item }
+
+func (d dump) State() ledger.State { return ledger.State{At: time.Unix(1, 0)} }
+func (d dump) Close() error        { return nil }
+
+func (d dump) Items(_ context.Context, start string) ([]ledger.Item, string, error) {
+	if start != "" {
+		return nil, "", nil
+	}
+	return d.items, "", nil
+}
+
+func (d dump) Log(context.Context, uint64) ([]ledger.Entry, error) { return nil, nil }
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain \u00fc \u4e2d": "plain \u00fc \u4e2d", "\x1b[2J": `\x1b[2J`, "a\nb\r\t": `a\nb\r\t`, "\x9b\xff": `\x9b\xff`,
+		"\u009b\u202e\u2028": `\u009b\u202e\u2028`, "\uFFFD": "\uFFFD", "\x7f": `\x7f`, "": "",
+	} {
+		if got := Printable(in); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
