@@ -14,15 +14,15 @@ import (
 // opener opens a ledger, and opens it again after it was closed.
 type opener func(t testing.TB) ledger.Ledger
 
-// onEveryEngine runs a test on each ledger. start begins one that holds nothing of a repo of that name, as often
-// as it is called.
+// onEveryEngine runs a test on each ledger. start begins one that holds nothing, as
+// often as it is called.
 func onEveryEngine(t *testing.T, test func(t *testing.T, start func(testing.TB) opener)) {
 	t.Run("pebble", func(t *testing.T) {
 		test(t, func(testing.TB) opener { return pebbleIn(vfs.NewMem()) })
 	})
 	t.Run("redis", func(t *testing.T) {
-		url := redistest.Start(t).URL()
-		test(t, func(testing.TB) opener {
+		test(t, func(t testing.TB) opener {
+			url := redistest.Start(t).URL()
 			return func(t testing.TB) ledger.Ledger {
 				t.Helper()
 				db, err := redisdb.Open(t.Context(), url, redisdb.Options{})

@@ -37,7 +37,8 @@ func NewOrg(program, dir, name string) (*Org, error) {
 // Trust is the argument of --trust for this org.
 func (o *Org) Trust() string { return o.Name + "=" + o.PublicFile }
 
-// Sign signs c as this org, for an hour unless c says otherwise.
+// Sign signs c as this org, for twelve hours unless c says otherwise: a long run uses
+// one token.
 func (o *Org) Sign(c tokens.Claims) (string, error) {
 	c.Org = o.Name
 	if c.Subject == "" {
@@ -47,7 +48,7 @@ func (o *Org) Sign(c tokens.Claims) (string, error) {
 		c.IssuedAt = time.Now()
 	}
 	if c.ExpiresAt.IsZero() {
-		c.ExpiresAt = time.Now().Add(time.Hour)
+		c.ExpiresAt = time.Now().Add(12 * time.Hour)
 	}
 	return tokens.Sign(o.Key, c)
 }
