@@ -284,8 +284,9 @@ func (d *Dir) Remove(name string) error {
 	if err := d.Unlink(name); err != nil {
 		return err
 	}
-	d.Forget(name)
-	return d.removeAll("remove pack", d.packsPath(), d.path(name, ".idx"), d.path(name, ".pack"))
+	err := d.removeAll("remove pack", d.packsPath(), d.path(name, ".idx"), d.path(name, ".pack"))
+	d.Forget(name) // last: until the files are gone it can be opened anew
+	return err
 }
 
 // removeAll removes files that may be gone already and syncs their folder.
