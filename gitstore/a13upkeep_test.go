@@ -2,8 +2,6 @@ package gitstore
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 
@@ -33,17 +31,7 @@ func TestA13_WithPinsAndUpkeep(t *testing.T) {
 				}
 			}
 			stop := inBackground(t, func(ctx context.Context) error { return upkeepHard(ctx, x.r) })
-			for _, d := range doors13 {
-				for n, s := range x.secrets {
-					got := d.open(t, x, s)
-					missing := secret{s.name, strings.Repeat(fmt.Sprintf("%02x", 0x10+n), 20), s.data}
-					want := d.open(t, x, missing)
-					got, want = strings.ReplaceAll(got, s.id, "<id>"), strings.ReplaceAll(want, missing.id, "<id>")
-					if got != want {
-						t.Errorf("%s: %s was answered with\n%q\nand an object that does not exist with\n%q", d.name, s.name, got, want)
-					}
-				}
-			}
+			x.tellsNothing(t)
 			stop()
 			for _, s := range x.secrets[:2] {
 				oid, _ := refpolicy.ParseOID(s.id)

@@ -30,15 +30,7 @@ func pushRows(ctx context.Context, w *workshop) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := filepath.Join(w.dir, "plain-pushed")
-	plain := filepath.Join(root, fixtureName)
-	if _, err := git(ctx, "", nil, "clone", "-q", "--mirror", "--no-hardlinks", fixture, plain); err != nil {
-		return nil, err
-	}
-	if _, err := git(ctx, plain, nil, "config", "http.receivepack", "true"); err != nil {
-		return nil, err
-	}
-	address, err := w.httpBackend(ctx, root)
+	address, err := w.mirrorPlain(ctx, "plain-pushed", fixture)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,20 @@ import (
 // fixtureName is the repository on the reference's side.
 const fixtureName = "history.git"
 
+// mirrorPlain serves a mirror of the fixture, in a folder of that name, by git
+// http-backend and tells where.
+func (w *workshop) mirrorPlain(ctx context.Context, folder, fixture string) (address string, err error) {
+	root := filepath.Join(w.dir, folder)
+	plain := filepath.Join(root, fixtureName)
+	if _, err := git(ctx, "", nil, "clone", "-q", "--mirror", "--no-hardlinks", fixture, plain); err != nil {
+		return "", err
+	}
+	if _, err := git(ctx, plain, nil, "config", "http.receivepack", "true"); err != nil {
+		return "", err
+	}
+	return w.httpBackend(ctx, root)
+}
+
 // remoteRows measures git's own protocol beside git http-backend.
 func remoteRows(ctx context.Context, w *workshop) ([]row, error) {
 	fixture, err := w.fixture(ctx)
@@ -29,15 +43,7 @@ func remoteRows(ctx context.Context, w *workshop) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := filepath.Join(w.dir, "plain")
-	plain := filepath.Join(root, fixtureName)
-	if _, err := git(ctx, "", nil, "clone", "-q", "--mirror", "--no-hardlinks", fixture, plain); err != nil {
-		return nil, err
-	}
-	if _, err := git(ctx, plain, nil, "config", "http.receivepack", "true"); err != nil {
-		return nil, err
-	}
-	address, err := w.httpBackend(ctx, root)
+	address, err := w.mirrorPlain(ctx, "plain", fixture)
 	if err != nil {
 		return nil, err
 	}

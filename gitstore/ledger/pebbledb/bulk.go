@@ -236,6 +236,7 @@ func (e *engine) loadChunk(s *space, c ledger.Chunk) (*flight, error) {
 	for i := range c.Items {
 		s.key = appendKey(s.key[:0], s.base, c.Items[i].Key)
 		err = errors.Join(err, pb.Set(s.key, c.Items[i].Value, nil))
+		e.recent.forget(s.key)
 	}
 	var value []byte
 	for i := range c.Log {
