@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/packs"
@@ -122,13 +123,13 @@ func refutes(err error) bool {
 // the batch. Of changes that are not atomic only those are refused that the guard
 // refuses alone as well.
 func (d *door) guarded(ctx context.Context, p *prepared, repo RepoInfo) {
-	gc, gs, err := d.askGuard(ctx, repo, p.todo)
+	answer, err := d.askGuard(ctx, repo, p.todo, p.now)
 	if err != nil && !d.u.Atomic && len(p.todo) > 1 {
 		for _, i := range p.todo {
-			_, _, d.results[i].Err = d.askGuard(ctx, repo, []int{i})
+			_, d.results[i].Err = d.askGuard(ctx, repo, []int{i}, p.now)
 		}
 		p.todo = d.openOf(p.todo)
-		gc, gs, err = d.askGuard(ctx, repo, p.todo)
+		answer, err = d.askGuard(ctx, repo, p.todo, p.now)
 	}
 	if err != nil {
 		for _, i := range p.todo {
@@ -137,25 +138,27 @@ func (d *door) guarded(ctx context.Context, p *prepared, repo RepoInfo) {
 		p.todo = nil
 		return
 	}
-	if !d.begun {
-		gc, gs = append(gc[:len(gc):len(gc)], d.u.Checks...), append(gs[:len(gs):len(gs)], d.u.Sets...)
+	p.batch.Carry(answer.Rider)
+	if d.begun {
+		return
 	}
-	for _, c := range gc {
+	for _, c := range d.u.Checks {
 		p.foreign[c.Key] = true
 	}
-	p.batch.Checks, p.batch.Sets = gc[:len(gc):len(gc)], gs[:len(gs):len(gs)]
+	p.batch.Checks = append(p.batch.Checks, d.u.Checks...)
+	p.batch.Sets = append(p.batch.Sets, d.u.Sets...)
 }
 
-func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int) ([]ledger.Check, []ledger.Set, error) {
+func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int, now time.Time) (GuardAnswer, error) {
 	g := d.r.store.guard
 	if g == nil || len(todo) == 0 {
-		return nil, nil, nil
+		return GuardAnswer{}, nil
 	}
 	changes := make([]Change, len(todo))
 	for n, i := range todo {
 		changes[n] = d.results[i].Change
 	}
-	return g.Guard(ctx, repo, changes, d.u.Caller.Actor)
+	return g.Guard(ctx, GuardRequest{Repo: repo, Changes: changes, Actor: d.u.Caller.Actor, Now: now, Intent: d.u.Intent})
 }
 
 // fill makes the batch: refs with the indexes over them, objects, pack, log entry.

@@ -18,8 +18,8 @@ import (
 // guardFunc is a Guard that only refuses.
 type guardFunc func(changes []Change) error
 
-func (f guardFunc) Guard(_ context.Context, _ RepoInfo, changes []Change, _ Actor) ([]ledger.Check, []ledger.Set, error) {
-	return nil, nil, f(changes)
+func (f guardFunc) Guard(_ context.Context, q GuardRequest) (GuardAnswer, error) {
+	return GuardAnswer{}, f(q.Changes)
 }
 
 func TestPushRefusedByTheGuard(t *testing.T) {

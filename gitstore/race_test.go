@@ -389,17 +389,17 @@ type fakeGuard struct {
 	asked  atomic.Int64
 }
 
-func (g *fakeGuard) Guard(_ context.Context, repo RepoInfo, changes []Change, actor Actor) ([]ledger.Check, []ledger.Set, error) {
+func (g *fakeGuard) Guard(_ context.Context, q GuardRequest) (GuardAnswer, error) {
 	g.asked.Add(1)
-	if repo.Name == "" || actor.Subject == "" {
-		return nil, nil, fmt.Errorf("guard was not told who and where: %+v, %+v", repo, actor)
+	if q.Repo.Name == "" || q.Actor.Subject == "" || q.Now.IsZero() {
+		return GuardAnswer{}, fmt.Errorf("guard was not told who, where and when: %+v", q)
 	}
-	for _, c := range changes {
+	for _, c := range q.Changes {
 		if err := g.refuse[c.Ref]; err != nil {
-			return nil, nil, err
+			return GuardAnswer{}, err
 		}
 	}
-	return g.checks, g.sets, nil
+	return GuardAnswer{Rider: ledger.Rider{Checks: g.checks, Sets: g.sets}}, nil
 }
 
 var errFenced = errors.New("fenced off")

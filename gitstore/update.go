@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -49,6 +50,20 @@ type Update struct {
 	// fails gives its *ledger.CheckError.
 	Checks []ledger.Check
 	Sets   []ledger.Set
+	// Intent is for the guard alone, which may know what the changes are for.
+	Intent any
+	// Once makes the update repeatable.
+	Once *ledger.Once[UpdateResult]
+	// Pins are made in the same batch. What they keep must be the new value of a change.
+	Pins []NewPin
+}
+
+// A NewPin is a pin that an update makes.
+type NewPin struct {
+	ID     string // see NewPinID
+	OID    refpolicy.OID
+	Holder string
+	TTL    time.Duration // 0: until it is deleted
 }
 
 // An IncomingPack is a pack whose files are durable and which nobody knows yet.
@@ -77,10 +92,36 @@ type UpdateResult struct {
 }
 
 // A Guard is asked about every change of refs, whatever road it comes by. What it
-// returns must hold, or is written, in the very batch that moves the refs; an
-// error refuses the changes. It is given once, when the store is opened.
+// answers must hold, or is written, in the very batch that moves the refs; an error
+// refuses the changes. A batch whose conditions have come to fail is prepared anew,
+// and the guard is asked again. It is given once, when the store is opened.
 type Guard interface {
-	Guard(ctx context.Context, repo RepoInfo, changes []Change, actor Actor) ([]ledger.Check, []ledger.Set, error)
+	Guard(ctx context.Context, q GuardRequest) (GuardAnswer, error)
+}
+
+// A GuardRequest is what a guard is asked.
+type GuardRequest struct {
+	Repo    RepoInfo
+	Changes []Change // a Change whose Old is its New only demands its value
+	Actor   Actor
+	Now     time.Time // what the records of the batch say
+	Intent  any       // the update's
+}
+
+// A GuardAnswer is what must hold and is written with the changes.
+type GuardAnswer struct {
+	ledger.Rider
+	// Event is what the log entry says besides the changes; zero: refs moved.
+	Event Event
+	// Sessions tells, by place in the request, whose session a ref is; nil: nobody's.
+	Sessions []string
+}
+
+// An Event is what a log entry says besides changes of refs and the actor.
+type Event struct {
+	Type    string // empty: ref.updated
+	Session string
+	Data    json.RawMessage
 }
 
 // Update is the one door: every movement of a ref, whoever asks, goes through it.

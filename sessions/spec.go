@@ -1,0 +1,119 @@
+package sessions
+
+import (
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// CreateSpec asks for a session.
+type CreateSpec struct {
+	ID            string // empty: one is made
+	Branch        string // short ephemeral name; empty: sessions/<id>
+	BaseRef       string // branch, tag or full id; empty: HEAD of the repo, or the state of FromSession
+	BaseEphemeral bool
+	FromSession   string // another session's present state; it becomes the parent
+	Labels        map[string]string
+	Holder        string // empty: the session begins without a lease
+	LeaseTTL      time.Duration
+	TTL           time.Duration // 0: its time is never up
+	IdleTimeout   *time.Duration
+	TTLUnused     time.Duration
+	CaptureKey    string
+	Once          *ledger.Once[Session]
+}
+
+// A Filter narrows a list; empty fields let everything through.
+type Filter struct {
+	State    State
+	LabelKey string // with LabelValue
+	LabelVal string
+	Holder   string
+	ParentID string
+}
+
+// A Page is one page of a list, newest first.
+type Page struct {
+	Sessions []Session
+	Next     string // cursor of the next page; empty on the last
+}
+
+// A Patch changes what is not nil.
+type Patch struct {
+	Labels      map[string]*string // nil value: the label goes
+	TTL         *time.Duration     // from now; 0: never up
+	IdleTimeout *time.Duration
+	TTLUnused   *time.Duration
+	Once        *ledger.Once[Session]
+}
+
+// EndSpec asks for a session's end.
+type EndSpec struct {
+	DryRun bool
+	Holder string // whose lease does not count as use
+	Admin  bool   // the caller may end what others created
+	Once   *ledger.Once[Ending]
+}
+
+// An Ending is what the end of a session frees, or would free.
+type Ending struct {
+	Session    Session
+	BytesFreed int64
+}
+
+// LeaseAction is what to do with a lease.
+type LeaseAction string
+
+// The actions there are.
+const (
+	Acquire  LeaseAction = "acquire"  // a lease nobody holds; the epoch grows
+	Renew    LeaseAction = "renew"    // one's own that is live; the epoch stays
+	Release  LeaseAction = "release"  // one's own that is live
+	Takeover LeaseAction = "takeover" // whoever holds it; the epoch grows
+)
+
+// LeaseSpec asks for a change of a lease.
+type LeaseSpec struct {
+	Action LeaseAction
+	Holder string
+	TTL    time.Duration // 0: the default
+	Wait   time.Duration // how long an acquire waits for the lease to become free
+	Epoch  *uint64       // of the caller's token or body; renew and release demand that it is the session's
+	Once   *ledger.Once[Lease]
+}
+
+// TokenSpec asks for a token.
+type TokenSpec struct {
+	TTL     time.Duration // 0: the default; longer than the maximum is cut to it
+	Scopes  []string      // empty: git:read and git:write
+	Read    []string
+	Within  [][]Rule
+	Subject string
+	Once    *ledger.Once[Token]
+}
+
+// ForkSpec asks for children of a session's present state.
+type ForkSpec struct {
+	N         int
+	KeepState bool
+	Labels    map[string]string
+	Token     *TokenSpec // nil: children without tokens
+	TTL       time.Duration
+	Idle      *time.Duration
+	TTLUnused time.Duration
+	Once      *ledger.Once[Fork]
+}
+
+// A Fork is a group as it was made.
+type Fork struct {
+	Group    Group
+	Children []Session
+	Tokens   []Token // by place of the child; empty when none were asked for
+}
+
+// A Closing tells what closing a group did.
+type Closing struct {
+	Ended     int // children that were ended now
+	Gone      int // those that had ended before
+	StateGone bool
+}
