@@ -86,6 +86,17 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("%d is over %s, which is %d", e.Want, e.What, e.Max)
 }
 
+// A ChildrenFailedError says which children of a strict fork a runner reported failed
+// in time. All of them are there: those in Good are as usable as any.
+type ChildrenFailedError struct {
+	Fork Fork // as it was made, with Failed
+	Good []string
+}
+
+func (e *ChildrenFailedError) Error() string {
+	return fmt.Sprintf("%d of %d children of fork %s failed", len(e.Fork.Failed), len(e.Fork.Children), e.Fork.Group.ID)
+}
+
 func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }

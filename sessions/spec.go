@@ -101,14 +101,24 @@ type ForkSpec struct {
 	TTL       time.Duration
 	Idle      *time.Duration
 	TTLUnused time.Duration
+	StateIdle *time.Duration // how long a kept state stays with no child made of it; nil: the default, 0: for ever
+	Wait      time.Duration  // how long to wait for what runners report of the children
+	Strict    bool           // a child that failed by then makes the fork a *ChildrenFailedError
 	Once      *ledger.Once[Fork]
 }
 
-// A Fork is a group as it was made.
+// A Fork is a group with its children: as it was made, or as it is now.
 type Fork struct {
 	Group    Group
 	Children []Session
-	Tokens   []Token // by place of the child; empty when none were asked for
+	Tokens   []Token        // by place of the child; empty when none were asked for
+	Failed   []ChildFailure // children that a runner reported failed, in order of the children
+}
+
+// A ChildFailure is what a runner reported of a child that did not come up.
+type ChildFailure struct {
+	ID     string // of the child's session
+	Reason string // in the runner's own words
 }
 
 // A Closing tells what closing a group did.
