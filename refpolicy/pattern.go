@@ -62,3 +62,32 @@ func (p Pattern) Exact() (RefName, bool) {
 	}
 	return RefName(p), true
 }
+
+// Covers reports whether outer matches every ref that inner matches. HEAD, which
+// matches none, is covered by itself and by * alone.
+func Covers(outer, inner Pattern) bool {
+	if outer == Any || outer == inner {
+		return true
+	}
+	below, wide := strings.CutSuffix(string(outer), "*")
+	if !wide || inner == headPattern {
+		return false
+	}
+	from, _ := strings.CutSuffix(string(inner), "*")
+	if inner == Any {
+		from = RefsPrefix
+	}
+	return strings.HasPrefix(from, below)
+}
+
+// meet is the pattern of what both match, which of any two is one of them; false
+// when no ref is matched by both.
+func meet(a, b Pattern) (Pattern, bool) {
+	switch {
+	case Covers(a, b):
+		return b, true
+	case Covers(b, a):
+		return a, true
+	}
+	return "", false
+}

@@ -37,8 +37,9 @@ type Rule struct {
 // A Policy is an ordered rule list; the first rule that matches a ref decides.
 // A nil Policy restricts nothing. A Policy does not change and may be shared.
 type Policy struct {
-	rules []rule
+	rules []rule // what holds
 	key   string
+	own   *Policy // what it was before Within; nil: it is its own
 }
 
 type rule struct {
@@ -94,8 +95,8 @@ func union(ops, more []Op) []Op {
 	return ops
 }
 
-// Rules are the normalised rules in order, the folded legacy ops included. The
-// caller owns them; Ops is never nil.
+// Rules are the normalised rules that hold, in order, the folded legacy ops and
+// what Within took over included. The caller owns them; Ops is never nil.
 func (p *Policy) Rules() []Rule {
 	if p == nil {
 		return nil
@@ -108,7 +109,8 @@ func (p *Policy) Rules() []Rule {
 }
 
 // Key is a stable text of the normalised rules: equal for policies with the same
-// rules in the same order, and for no others. It is for cache keys, not for people.
+// rules (and own rules) in the same order, and for no others. It is for cache keys,
+// not for people.
 func (p *Policy) Key() string {
 	if p == nil {
 		return ""
@@ -176,9 +178,10 @@ func (p *Policy) RestrictsReads() bool {
 
 // ConfinedTo names the one ephemeral branch this token can push: exactly one rule
 // without * lets an ephemeral branch be pushed, and the * rule holds no-push or
-// no-read. It decides HEAD of the ephemeral remote.
+// no-read. It decides HEAD of the ephemeral remote. Its own rules alone are asked:
+// what Within takes away does not change which branch a token is for.
 func (p *Policy) ConfinedTo() (RefName, bool) {
-	if p == nil {
+	if p = p.Own(); p == nil {
 		return "", false
 	}
 	i := p.anyRule()
