@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -37,4 +38,15 @@ type Limits struct {
 // one ledger as well.
 type Keeper struct {
 	Options
+	looks  *looks
+	marked sync.Map // ids of repos that are marked as having sessions
+}
+
+// New makes a Keeper.
+func New(o Options) *Keeper {
+	o.Limits = o.Limits.withDefaults()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Keeper{Options: o, looks: newLooks()}
 }

@@ -2,7 +2,6 @@ package sessions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -12,9 +11,6 @@ import (
 // This file holds what is still being built; each method leaves it for its own file.
 
 var errPending = errors.New("not built yet")
-
-// New makes a Keeper.
-func New(o Options) *Keeper { return &Keeper{Options: o} }
 
 func (k *Keeper) Create(ctx context.Context, repo Repo, door Door, by Actor, spec CreateSpec) (Session, error) {
 	return Session{}, errPending
@@ -73,28 +69,20 @@ func (k *Keeper) Close(ctx context.Context, repo Repo, door Door, by Actor, grou
 	return Closing{}, errPending
 }
 
-// GuardRequest, GuardAnswer: gitstore's in plain words; cmd joins the two.
-type GuardRequest struct {
-	Repo    Repo
-	Changes []Change
-	Actor   Actor
-	Now     time.Time
-	Intent  any
-}
-type GuardAnswer struct {
-	ledger.Rider
-	Type     string // of the log entry; empty: ref.updated
-	Session  string
-	Data     json.RawMessage
-	Sessions []string // by place of the change
-}
-
-func (k *Keeper) Guard(ctx context.Context, q GuardRequest) (GuardAnswer, error) {
-	return GuardAnswer{}, nil
-}
-
 // Run reaps until ctx ends. Reap does one round over one repo and tells when the next is due.
 func (k *Keeper) Run(ctx context.Context) error { return errPending }
 func (k *Keeper) Reap(ctx context.Context, repo Repo) (next time.Time, err error) {
 	return time.Time{}, errPending
+}
+
+// groupDue lets go of what is up in a group when its look is due (dueKey with the id
+// groupDueID gives); next is when to look again, zero: never. The reaper takes the
+// look at when away afterwards and puts one at next.
+func (k *Keeper) groupDue(ctx context.Context, repo Repo, door Door, group string, now time.Time) (next time.Time, err error) {
+	return time.Time{}, nil
+}
+
+// tokenKeys are keys of what the tokens of an ended session have left, at most limit.
+func (k *Keeper) tokenKeys(ctx context.Context, v ledger.View, id string, limit int) ([]string, error) {
+	return nil, nil
 }
