@@ -63,7 +63,7 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 	return r.fetch(ctx, c, q, fetch{
 		wants: f.Wants, haves: f.Haves, filterHaves: f.FilterHaves,
 		depth: &f.DepthRequest, tags: f.IncludeTag, protocol: "version=2", encode: req.Encode,
-		acks: len(f.Haves) > 0 && !f.Done, share: share,
+		acks: len(f.Haves) > 0 && !f.Done, share: share, small: isSmall(f),
 	})
 }
 
@@ -101,6 +101,7 @@ type fetch struct {
 	encode       func(io.Writer) error
 	acks         bool // the client waits to be told which of its haves are common
 	share        bool // the answer ends in a pack, and the request is in its canonical form
+	small        bool // fetchSmall may answer it
 }
 
 // An uploadJob is all that a git upload-pack is told: what it answers follows from
@@ -133,6 +134,11 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 	job := uploadJob{protocol: f.protocol}
 	if job.packedRefs, err = r.viewRefs(ctx, c, q.Remote, f); err != nil {
 		return err
+	}
+	if f.small {
+		if done, err := r.fetchSmall(ctx, c, q, f, job.packedRefs); done || err != nil {
+			return err
+		}
 	}
 	var body bytes.Buffer
 	if err := f.encode(&body); err != nil {

@@ -116,7 +116,7 @@ func (w *Writer) addBytes(typ Type, b []byte) (refpolicy.OID, error) {
 func (w *Writer) addSized(typ Type, size int64, level int, r io.Reader) (refpolicy.OID, error) {
 	start := w.begin()
 	h := newObjectHash(typ, size)
-	w.write(appendHead(nil, typ, size))
+	w.write(AppendHead(nil, typ, size))
 	n, err := w.deflateFrom(level, io.TeeReader(io.LimitReader(r, size), h))
 	if err != nil {
 		return refpolicy.OID{}, err

@@ -85,8 +85,8 @@ func (h *entryHead) parseBack(b []byte) error {
 	return nil
 }
 
-// appendHead writes the head of an entry that is no delta.
-func appendHead(b []byte, typ Type, size int64) []byte {
+// AppendHead writes the head of an entry that is no delta.
+func AppendHead(b []byte, typ Type, size int64) []byte {
 	c := byte(typ)<<4 | byte(size&15)
 	for size >>= 4; size > 0; size >>= 7 {
 		b = append(b, c|0x80)
@@ -99,7 +99,7 @@ func appendHead(b []byte, typ Type, size int64) []byte {
 // it is written over once the size is known. Readers take the zero groups at its
 // end as they take any other.
 func paddedHead(typ Type, size int64, width int) []byte {
-	b := appendHead(make([]byte, 0, width), typ, size)
+	b := AppendHead(make([]byte, 0, width), typ, size)
 	for len(b) < width {
 		b[len(b)-1] |= 0x80
 		b = append(b, 0)

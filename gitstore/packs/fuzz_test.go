@@ -56,7 +56,7 @@ func FuzzParseHead(f *testing.F) {
 		if h.isDelta() {
 			return
 		}
-		again, err := parseHead(appendHead(nil, h.typ, h.size))
+		again, err := parseHead(AppendHead(nil, h.typ, h.size))
 		if err != nil || again.typ != h.typ || again.size != h.size {
 			t.Fatalf("parseHead of what %+v is written as = %+v, %v", h, again, err)
 		}

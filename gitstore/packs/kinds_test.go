@@ -35,7 +35,7 @@ func chains(t *testing.T, n, depth int) *Pack {
 	add := func(typ Type, between, data []byte) (at int) {
 		count++
 		at = pack.Len()
-		head := appendHead(nil, typ, int64(len(data)))
+		head := AppendHead(nil, typ, int64(len(data)))
 		pack.Write(append(head, between...))
 		z.Reset(&pack)
 		z.Write(data)

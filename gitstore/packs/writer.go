@@ -80,7 +80,7 @@ func (w *Writer) AddEntry(id refpolicy.OID, typ Type, size int64, zdata []byte) 
 		return nil
 	}
 	start := w.begin()
-	w.write(appendHead(nil, typ, size))
+	w.write(AppendHead(nil, typ, size))
 	w.write(zdata)
 	return w.added(id, start)
 }
