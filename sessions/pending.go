@@ -31,31 +31,6 @@ func (k *Keeper) Lease(ctx context.Context, repo Repo, door Door, by Actor, id s
 	return Lease{}, errPending
 }
 
-// Issue makes a token's record; Renew one that goes on from old, which the caller has proved to hold.
-func (k *Keeper) Issue(ctx context.Context, repo Repo, door Door, by Actor, id string, spec TokenSpec) (Token, error) {
-	return Token{}, errPending
-}
-func (k *Keeper) Renew(ctx context.Context, repo Repo, by Actor, spec TokenSpec) (Token, error) {
-	return Token{}, errPending
-}
-
-// Token reads one record, Tokens lists those of a session that are not expired, newest first.
-func (k *Keeper) Token(ctx context.Context, repo Repo, jti string) (Token, error) {
-	return Token{}, errPending
-}
-func (k *Keeper) Tokens(ctx context.Context, repo Repo, door Door, id, cursor string, limit int) ([]Token, string, error) {
-	return nil, "", errPending
-}
-func (k *Keeper) Revoke(ctx context.Context, repo Repo, door Door, by Actor, id, jti string) error {
-	return errPending
-}
-
-// Standing is nil while an issued token (actor: its claims sid, epoch, jti) may be used on ref, its own:
-// ErrTokenDead, or *StaleEpochError.
-func (k *Keeper) Standing(ctx context.Context, repo Repo, actor Actor, ref string) error {
-	return errPending
-}
-
 func (k *Keeper) Fork(ctx context.Context, repo Repo, door Door, by Actor, id string, spec ForkSpec) (Fork, error) {
 	return Fork{}, errPending
 }
@@ -80,9 +55,4 @@ func (k *Keeper) Reap(ctx context.Context, repo Repo) (next time.Time, err error
 // look at when away afterwards and puts one at next.
 func (k *Keeper) groupDue(ctx context.Context, repo Repo, door Door, group string, now time.Time) (next time.Time, err error) {
 	return time.Time{}, nil
-}
-
-// tokenKeys are keys of what the tokens of an ended session have left, at most limit.
-func (k *Keeper) tokenKeys(ctx context.Context, v ledger.View, id string, limit int) ([]string, error) {
-	return nil, nil
 }
