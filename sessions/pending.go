@@ -12,25 +12,6 @@ import (
 
 var errPending = errors.New("not built yet")
 
-func (k *Keeper) Create(ctx context.Context, repo Repo, door Door, by Actor, spec CreateSpec) (Session, error) {
-	return Session{}, errPending
-}
-func (k *Keeper) Get(ctx context.Context, repo Repo, door Door, id string) (Session, error) {
-	return Session{}, errPending
-}
-func (k *Keeper) List(ctx context.Context, repo Repo, door Door, f Filter, cursor string, limit int) (Page, error) {
-	return Page{}, errPending
-}
-func (k *Keeper) Patch(ctx context.Context, repo Repo, door Door, by Actor, id string, p Patch) (Session, error) {
-	return Session{}, errPending
-}
-func (k *Keeper) End(ctx context.Context, repo Repo, door Door, by Actor, id string, spec EndSpec) (Ending, error) {
-	return Ending{}, errPending
-}
-func (k *Keeper) Lease(ctx context.Context, repo Repo, door Door, by Actor, id string, spec LeaseSpec) (Lease, error) {
-	return Lease{}, errPending
-}
-
 func (k *Keeper) Fork(ctx context.Context, repo Repo, door Door, by Actor, id string, spec ForkSpec) (Fork, error) {
 	return Fork{}, errPending
 }
@@ -42,12 +23,6 @@ func (k *Keeper) Pick(ctx context.Context, repo Repo, door Door, by Actor, group
 }
 func (k *Keeper) Close(ctx context.Context, repo Repo, door Door, by Actor, group string, once *ledger.Once[Closing]) (Closing, error) {
 	return Closing{}, errPending
-}
-
-// Run reaps until ctx ends. Reap does one round over one repo and tells when the next is due.
-func (k *Keeper) Run(ctx context.Context) error { return errPending }
-func (k *Keeper) Reap(ctx context.Context, repo Repo) (next time.Time, err error) {
-	return time.Time{}, errPending
 }
 
 // groupDue lets go of what is up in a group when its look is due (dueKey with the id

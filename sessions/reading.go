@@ -61,21 +61,26 @@ func (r reader) read(ctx context.Context, id string, extra ...string) (reading, 
 	if err != nil {
 		return reading{}, err
 	}
-	out := reading{extra: got[3:]}
-	if out.base, err = decodeBase(got[1]); err != nil {
-		return out, err
+	base, err := decodeBase(got[1])
+	if err != nil {
+		return reading{}, err
 	}
-	if out.stored, err = decodeRecord(got[0]); err != nil {
-		return out, err
+	out, err := decodeReading(base, got[0], got[2])
+	out.extra = got[3:]
+	return out, err
+}
+
+func decodeReading(base epochBase, raw, freed []byte) (r reading, err error) {
+	r.base = base
+	if r.stored, err = decodeRecord(raw); err != nil || freed == nil {
+		return r, err
 	}
-	if got[2] != nil {
-		at, _, ok := parseWhen(string(got[2]))
-		if !ok {
-			return out, fmt.Errorf("decode when the last child of session %s ended", id)
-		}
-		out.freed = at
+	at, _, ok := parseWhen(string(freed))
+	if !ok {
+		return r, fmt.Errorf("decode when the last child of session %s ended", r.ID)
 	}
-	return out, nil
+	r.freed = at
+	return r, nil
 }
 
 // visible reads a session that the caller may see: ErrNotFound for another.
