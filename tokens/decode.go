@@ -43,6 +43,8 @@ type claims struct {
 	hasExp        bool
 	exp, iat, nbf time.Time // iat, nbf: zero when absent
 	epoch         *uint64
+
+	within json.RawMessage // of issued tokens; looked at only there
 }
 
 // decode takes a token apart.
@@ -141,8 +143,8 @@ func decodeClaims(data []byte) (c claims, err error) {
 var claimTypes = map[string]string{
 	"iss": "a string", "sub": "a string", "repo": "a string", "jti": "a string", "sid": "a string",
 	"scopes": "an array of strings", "ops": "an array of strings",
-	"refs": "an array of [pattern, [op, ...]] pairs",
-	"exp":  "an integer", "iat": "an integer", "nbf": "an integer", "epoch": "an integer from 0",
+	"refs": "an array of [pattern, [op, ...]] pairs", "within": "an array of refs claims",
+	"exp": "an integer", "iat": "an integer", "nbf": "an integer", "epoch": "an integer from 0",
 }
 
 // set takes one claim over; it is false when the claim has the wrong type. What
@@ -175,6 +177,8 @@ func (c *claims) set(name string, value json.RawMessage) (ok bool) {
 		c.nbf, ok = asTime(value)
 	case "epoch":
 		c.epoch, ok = asEpoch(value)
+	case "within":
+		c.within, ok = value, true // in a customer's token it means nothing
 	default:
 		ok = true
 	}

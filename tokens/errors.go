@@ -17,7 +17,7 @@ var (
 	ErrBadHeader = fmt.Errorf("%w: bad header", ErrUnauthorized)
 	// ErrBadAlgorithm: alg is none of ES256, RS256 and EdDSA.
 	ErrBadAlgorithm = fmt.Errorf("%w: algorithm is not ES256, RS256 or EdDSA", ErrUnauthorized)
-	// ErrReservedKeyID: kid names a key of this server, and no such key is in use.
+	// ErrReservedKeyID: kid names a server's own key, and this server has no such key.
 	ErrReservedKeyID = fmt.Errorf("%w: no such server key", ErrUnauthorized)
 	// ErrUnknownOrg: no key is registered for the org that iss names.
 	ErrUnknownOrg = fmt.Errorf("%w: unknown org", ErrUnauthorized)
@@ -27,6 +27,8 @@ var (
 	ErrExpired = fmt.Errorf("%w: expired", ErrUnauthorized)
 	// ErrNotYetValid: nbf or iat is in the future by more than the leeway.
 	ErrNotYetValid = fmt.Errorf("%w: not yet valid", ErrUnauthorized)
+	// ErrDenied: the org has denied the token, its jti, or its subject's tokens of that time.
+	ErrDenied = fmt.Errorf("%w: denied", ErrUnauthorized)
 	// ErrBadClaim: a claim is missing, doubled or malformed; a *ClaimError names it.
 	ErrBadClaim = fmt.Errorf("%w: bad claim", ErrUnauthorized)
 )
@@ -46,6 +48,21 @@ func (e *ClaimError) Error() string {
 
 // Unwrap gives ErrBadClaim.
 func (e *ClaimError) Unwrap() error { return ErrBadClaim }
+
+// ErrMoreAsked: a token was to be renewed for more than it has (403).
+var ErrMoreAsked = errors.New("more is asked for than the token has")
+
+// ErrGrantTooLarge: the token of a grant would be longer than MaxTokenBytes; its
+// patterns, or the policies it is within, are too many.
+var ErrGrantTooLarge = errors.New("token would be too long")
+
+// Errors of denials.
+var (
+	// ErrBadDenial: it does not say which tokens are denied, or not in the form that is asked for.
+	ErrBadDenial = errors.New("not a denial")
+	// ErrDenialNotFound: nothing is denied under this id.
+	ErrDenialNotFound = errors.New("denial not found")
+)
 
 // A ScopeError says which scopes a good token lacks for what was asked (403).
 type ScopeError struct {
