@@ -75,7 +75,9 @@ type Item struct {
 	Value []byte
 }
 
-// Entry is one entry of a space's log. Numbers begin at 1 and have no gaps.
+// Entry is one entry of a space's log. Numbers begin at 1 and have no gaps, with one
+// exception: where a space goes on whose engine has lost acknowledged writes, they go
+// on far above all that were told (package redisdb).
 type Entry struct {
 	Seq  uint64
 	At   time.Time

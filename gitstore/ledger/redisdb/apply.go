@@ -32,6 +32,7 @@ func (d *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	}
 	had, err := d.known.get(b.Space)
 	if err != nil {
+		d.mend(b.Space)
 		return ledger.Result{}, err
 	}
 	k := keysOf(b.Space)
@@ -44,8 +45,7 @@ func (d *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	}
 	limited, cancel := d.limited(ctx, size, len(args)/2)
 	defer cancel()
-	got, err := d.runIn(ctx, limited, applyScript, "apply batch to", b.Space,
-		[]string{k.values, k.order, k.log, k.meta, k.dropped, k.answer + id, k.before, k.beforeOrder}, args...)
+	got, err := d.runIn(ctx, limited, applyScript, "apply batch to", b.Space, k.ofBatch(id), args...)
 	if err != nil {
 		return ledger.Result{}, err
 	}
@@ -106,7 +106,7 @@ func checkArgs(c *ledger.Check) (kind string, operand any) {
 func (d *DB) applied(b *ledger.Batch, had state, r *reply) (ledger.Result, error) {
 	switch kind := r.string(); kind {
 	case "A":
-		st := state{seq: uint64(r.int()), at: r.int(), inc: r.int(), ver: r.int()}
+		st := state{seq: uint64(r.int()), at: r.int(), inc: r.int(), ver: r.int(), syncs: r.int()}
 		if r.err == nil {
 			st.logAt = st.at
 			d.told(st.at)
@@ -128,14 +128,20 @@ func (d *DB) applied(b *ledger.Batch, had state, r *reply) (ledger.Result, error
 			return ledger.Result{}, fmt.Errorf("%w: counter %q: %s", ledger.ErrInvalidBatch, key, why)
 		}
 	case "L":
-		found := Mark{Incarnation: r.int(), Version: r.int(), Seq: uint64(r.int())}
+		found := readMark(r)
 		if r.err == nil {
-			return ledger.Result{}, d.known.behind(b.Space, had, found)
+			err := d.known.behind(b.Space, had, found)
+			d.mend(b.Space)
+			return ledger.Result{}, err
 		}
 	default:
 		return ledger.Result{}, fmt.Errorf("apply batch to %s: script answered %q: %w", b.Space, kind, r.err)
 	}
 	return ledger.Result{}, fmt.Errorf("apply batch to %s: %w", b.Space, r.err)
+}
+
+func readMark(r *reply) Mark {
+	return Mark{Incarnation: r.int(), Version: r.int(), Seq: uint64(r.int()), Resyncs: r.int()}
 }
 
 func failedCheck(b *ledger.Batch, r *reply) error {

@@ -3,39 +3,63 @@
 --
 -- KEYS  values (hash), order (zset), log (stream), meta (hash), dropped, answer,
 --       before (hash), beforeorder (zset): see hold.lua
--- ARGV  1 channel   2 answer is kept this long (ms)   3 '1': the caller named the batch
+-- ARGV  1 channel   2 answer is kept this long (ms)
+--       3 '1': the caller named the batch   'S': it begins a new incarnation, see below
 --       4-8 what the node knows: incarnation, version, at, seq, at of that log entry
 --       9 '1': there is a log entry   10 its bytes
 --       11-14 numbers of checks, sets, adds, deletes; then their fields:
 --       check: kind, key, operand   set: key, value   add: key, delta   delete: key
--- Reply {'A', seq, at, inc, ver}     applied
+--       with 'S' behind them: the incarnation and the resyncs that were found, the resyncs the node knows of
+-- Reply {'A', seq, at, inc, ver, syncs}   applied
 --       {'R', seq, at}               this batch id was applied before; nothing done
 --       {'C', index, key, present}   check index does not hold; nothing done
 --       {'N', key, reason}           the counter cannot be computed; nothing done
---       {'L', inc, ver, seq}         the space is behind what the node knows; nothing done
+--       {'L', inc, ver, seq, syncs}  the space is behind what the node knows, or with 'S' is not
+--                                    what was found; nothing done
+--       {'O', at, inc, ver, syncs}   with 'S': the space is not behind; nothing done
+--
+-- A batch with 'S' is applied only while the space is behind what the node knows. With
+-- it the space begins a new incarnation, whose log numbers begin far above every
+-- number that was told before: meta has their first, and in past all incarnations
+-- that this one follows. A node that knows one of them, and no number from first
+-- on, goes on in the new one.
 local VALUES, ORDER, LOG, META, DROPPED, ANSWER, BEFORE, BEFOREORDER = unpack(KEYS)
 local CHUNK = 4000 -- unpack must stay below Lua's 8,000 stack slots
+local JUMP = 1048576 -- of log numbers at a resync: more than can have been told and lost
+local resync = ARGV[3] == 'S'
 
-local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until')
+local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until', 'syncs')
 local inc, ver = tonumber(m[1] or 0), tonumber(m[2] or 0)
 local at, seq = tonumber(m[3] or 0), tonumber(m[4] or 0)
+local syncs = tonumber(m[6] or 0)
 local dropped = tonumber(redis.call('GET', DROPPED) or 0)
+
+local function follows()
+  local p = redis.call('HMGET', META, 'past', 'first')
+  return p[1] and string.find(p[1], ' ' .. ARGV[4] .. ' ', 1, true) and tonumber(ARGV[7]) < tonumber(p[2])
+end
 
 -- An incarnation that ended with a Drop is no loss. One whose version went back,
 -- or whose history is another one, is.
 local function behind()
   local kinc, kver, kat = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
   if kinc <= dropped then return false end
-  if inc ~= kinc or ver < kver or seq < tonumber(ARGV[7]) then return true end
+  if inc ~= kinc then return not follows() end
+  if ver < kver or seq < tonumber(ARGV[7]) then return true end
   if ver == kver then return at ~= kat end
   if ARGV[7] == '0' then return false end
   local id = ARGV[7] .. '-0'
   local entry = redis.call('XRANGE', LOG, id, id)[1]
   return entry ~= nil and entry[2][2] ~= ARGV[8]
 end
-if behind() then return {'L', inc, ver, seq} end
+local lost = behind()
+if resync then
+  if not lost then return {'O', at, inc, ver, syncs} end
+  lost = inc ~= tonumber(ARGV[#ARGV - 2]) or syncs ~= tonumber(ARGV[#ARGV - 1])
+end
+if lost then return {'L', inc, ver, seq, syncs} end
 
-local answer = redis.call('GET', ANSWER)
+local answer = not resync and redis.call('GET', ANSWER)
 if answer then
   local s, t = string.match(answer, '^(%d+):(%d+)$')
   if tonumber(t) > dropped then return {'R', tonumber(s), tonumber(t)} end
@@ -43,6 +67,7 @@ end
 
 local t = redis.call('TIME')
 local now = math.max(t[1] * 1000000 + t[2], at + 1, dropped + 1)
+if resync then now = math.max(now, ARGV[4] + 1, ARGV[6] + 1, ARGV[8] + 1) end
 
 local nchecks, nsets = tonumber(ARGV[11]), tonumber(ARGV[12])
 local nadds, ndeletes = tonumber(ARGV[13]), tonumber(ARGV[14])
@@ -156,8 +181,8 @@ end
 if badkey then return {'N', badkey, badwhy} end
 
 local haslog = ARGV[9] == '1'
-if last < sets and not haslog and ARGV[3] ~= '1' then
-  return {'A', seq, now, inc, ver} -- only checks, and nobody will ask again
+if last < sets and not haslog and ARGV[3] == '0' then
+  return {'A', seq, now, inc, ver, syncs} -- only checks, and nobody will ask again
 end
 
 local function order(keys)
@@ -228,6 +253,7 @@ local function keepall()
   if not pcall(keep, keys) then letgo() end
 end
 if held then keepall() end
+if resync then seq = math.max(seq, ARGV[7]) + JUMP end
 
 -- A server with full memory refuses a script's first write if it could grow, and
 -- none after it. So a batch that sets is refused whole, and one that only
@@ -244,11 +270,19 @@ if haslog then
 end
 if m[5] and not held then letgo() end
 ver = ver + 1
-if inc == 0 then
+if resync then
+  local past = redis.call('HGET', META, 'past') or ' '
+  for _, i in ipairs({string.format('%.0f', inc), ARGV[4]}) do
+    if not string.find(past, ' ' .. i .. ' ', 1, true) then past = past .. i .. ' ' end
+  end
+  local first = haslog and seq or seq + 1
+  inc, ver, syncs = now, math.max(ver, ARGV[5] + 1), math.max(syncs, ARGV[#ARGV]) + 1
+  redis.call('HSET', META, 'inc', string.format('%.0f', inc), 'past', past, 'first', string.format('%.0f', first), 'syncs', syncs)
+elseif inc == 0 then
   inc = now
   redis.call('HSET', META, 'inc', string.format('%.0f', inc))
 end
 redis.call('HSET', META, 'ver', string.format('%.0f', ver), 'at', string.format('%.0f', now), 'seq', string.format('%.0f', seq))
-redis.call('SET', ANSWER, string.format('%.0f:%.0f', seq, now), 'PX', ARGV[2])
+if not resync then redis.call('SET', ANSWER, string.format('%.0f:%.0f', seq, now), 'PX', ARGV[2]) end
 if haslog then redis.pcall('PUBLISH', ARGV[1], string.format('%.0f', seq)) end
-return {'A', seq, now, inc, ver}
+return {'A', seq, now, inc, ver, syncs}

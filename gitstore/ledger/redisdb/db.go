@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
@@ -32,6 +31,14 @@ type Options struct {
 	// Hold is how long a space stays held for a dump whose process has died: the next
 	// dump waits so long. 0 is a minute.
 	Hold time.Duration
+	// Resync lets a space go on that Redis gives with writes missing that were
+	// acknowledged (a failover to a replica, an older copy of the data). What it
+	// answers is applied, while writes of this node to the space wait with
+	// ErrUnavailable, together with a new incarnation of the space: by exactly one of
+	// the nodes that notice, in one step, checked against what was found. It may
+	// have Sets, Adds, Deletes and a Log, no ID and no Checks; false leaves the space
+	// stopped. It may be asked again. nil: such a space stays stopped for good.
+	Resync func(*LostWritesError) (ledger.Batch, bool)
 	// Loading opens a Redis to be loaded: it must hold no space (else
 	// ledger.ErrNotEmpty), and until FinishLoad nobody else can open it.
 	Loading bool
@@ -61,6 +68,7 @@ type DB struct {
 	opt     Options
 	known   *known
 	watches *watches
+	mends   mends
 	clock   atomic.Int64 // the newest time told by Now or a batch, microseconds
 	closed  atomic.Bool
 }
@@ -77,7 +85,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}
 	o.fill()
 	tameLibrary()
-	d := &DB{client: connect(t, o), opt: o, known: newKnown()}
+	d := &DB{opt: o, known: newKnown(), mends: mends{running: map[ledger.Space]bool{}, servers: map[string]bool{}}}
+	d.client = connect(t, o, d.connected)
 	d.watches = newWatches(d)
 	err = d.checkDurable(ctx)
 	if err == nil {
@@ -88,30 +97,6 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	return d, nil
-}
-
-// connect makes the client; nothing is dialed yet. A call's context bounds it, so
-// the read time-out is only for what has none.
-func connect(t target, o Options) redis.UniversalClient {
-	const dial, retries, backoff, backoffMax = 700 * time.Millisecond, 3, 20 * time.Millisecond, 250 * time.Millisecond
-	if t.cluster {
-		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: t.addrs, Username: t.username, Password: t.password, TLSConfig: t.tls,
-			Protocol: 2, DisableIdentity: true,
-			DialTimeout: dial, DialerRetries: 1, MaxRetries: retries, MinRetryBackoff: backoff, MaxRetryBackoff: backoffMax,
-			ReadTimeout: time.Minute, WriteTimeout: time.Minute, ContextTimeoutEnabled: true,
-			PoolSize: o.PoolSize, PoolTimeout: o.Timeout,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-	}
-	return redis.NewClient(&redis.Options{
-		Addr: t.addrs[0], DB: t.db, Username: t.username, Password: t.password, TLSConfig: t.tls,
-		Protocol: 2, DisableIdentity: true,
-		DialTimeout: dial, DialerRetries: 1, MaxRetries: retries, MinRetryBackoff: backoff, MaxRetryBackoff: backoffMax,
-		ReadTimeout: time.Minute, WriteTimeout: time.Minute, ContextTimeoutEnabled: true,
-		PoolSize: o.PoolSize, PoolTimeout: o.Timeout,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
 }
 
 // limited gives a call its time: Options.Timeout, and for large ones half a second
@@ -177,6 +162,7 @@ func (d *DB) Close() error {
 		return nil
 	}
 	d.watches.close()
+	defer d.mends.wait()
 	if err := d.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return fmt.Errorf("close ledger: %w", err)
 	}

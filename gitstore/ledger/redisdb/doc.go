@@ -17,8 +17,15 @@
 // folder that is older than the last answer, writes that were acknowledged may be
 // missing. No setting of Redis rules this out. Each space therefore carries an
 // incarnation and a version, and a node that finds a space behind what it was told
-// before stops writing to it: a *LostWritesError. A node that was told nothing
-// cannot see it.
+// before stops writing to it: a *LostWritesError. It looks when it writes, when it
+// reads a log, and through all spaces that it knows when it meets a server that it
+// has not met before. A node that was told nothing cannot see it.
+//
+// With Options.Resync the space then goes on: one script, checked against what was
+// found, begins a new incarnation together with a batch of the caller's. That is the
+// one case in which log numbers have a gap: they go on by over a million, so that no
+// number that any reader was told is given to another entry. The other nodes follow.
+// A space that is gone with the whole ledger stays stopped.
 //
 // Redis has no snapshots. For a dump (ledger.Bulk) a space is held: until the dump ends,
 // or its process has been dead for a while, every batch keeps what stood under the

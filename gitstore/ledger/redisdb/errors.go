@@ -19,7 +19,8 @@ var ErrNotDurable = errors.New("redis does not keep what it acknowledges")
 var ErrBadURL = errors.New("bad redis url")
 
 // LostWritesError says that Redis no longer has what it had acknowledged to this
-// node: writes to the space have stopped. It is an ErrUnavailable.
+// node: writes to the space have stopped, until it is resynced (Options.Resync). It is
+// an ErrUnavailable.
 type LostWritesError struct {
 	Space ledger.Space
 	// Known is what this node was told, Found what Redis has now.
@@ -32,6 +33,7 @@ type Mark struct {
 	Incarnation int64 // when the space began, microseconds since 1970; 0: it does not exist
 	Version     int64
 	Seq         uint64
+	Resyncs     int64 // how often the space began a new incarnation because writes were lost
 }
 
 func (e *LostWritesError) Error() string {

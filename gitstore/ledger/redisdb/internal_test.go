@@ -32,6 +32,8 @@ func TestParseURL(t *testing.T) {
 		{"redis://:p@q@h:1", "h:1", "", "p@q", 0, false, false},
 		{"redis+cluster://h1:1,h2:2", "h1:1 h2:2", "", "", 0, true, false},
 		{"rediss+cluster://u:p@h1,h2:2/", "h1:6379 h2:2", "u", "p", 0, true, true},
+		{"redis+sentinel://:p@h1:1,h2/mymaster", "h1:1 h2:26379", "", "p", 0, false, false},
+		{"rediss+sentinel://u:p@h1/my%2Fmaster/3?user=su&password=s%26p", "h1:26379", "u", "p", 3, false, true},
 	} {
 		got, err := parseURL(tc.url)
 		if err != nil {
@@ -49,6 +51,8 @@ func TestParseURLRefuses(t *testing.T) {
 	for _, u := range []string{
 		"", "pebble", "http://h", "redis:h", "redis://", "redis://:secret@", "redis://h:0", "redis://h:70000", "redis://h:x",
 		"redis://h/x", "redis://h/-1", "redis://a,b", "redis+cluster://a,,b", "redis+cluster://a/1", "redis://secret%zz@h", "redis://a b",
+		"redis+sentinel://a", "redis+sentinel://a/", "redis+sentinel://a/m/x", "redis+sentinel://a/m?secret=1", "redis+sentinel://a/m?password=secret%zz",
+		"redis+://a", "redis+x://a", "redis://a/0?user=x",
 	} {
 		_, err := parseURL(u)
 		if !errors.Is(err, ErrBadURL) {
@@ -60,8 +64,30 @@ func TestParseURLRefuses(t *testing.T) {
 	}
 }
 
+func TestSentinelURL(t *testing.T) {
+	got, err := parseURL("redis+sentinel://h/my%2Fmaster/3?user=su&password=s%26p")
+	if err != nil || got.master != "my/master" || got.sentinelUser != "su" || got.sentinelPassword != "s&p" {
+		t.Errorf("parseURL of a Sentinel = %+v, %v; want master my/master, user su, password s&p", got, err)
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	for url, want := range map[string]string{
+		"pebble":                          "pebble",
+		"redis://h:1/2":                   "redis://h:1/2",
+		"redis://u:pw@h:1/2":              "redis://u:xxxxx@h:1/2",
+		"redis://:p@w@h:1":                "redis://:xxxxx@h:1/",
+		"redis+cluster://u:pw@h:1,i:2":    "redis+cluster://u:xxxxx@h:1,i:2/",
+		"redis+sentinel://:pw@h/m?user=u": "redis+sentinel://:xxxxx@h/m?xxxxx",
+	} {
+		if got := Redacted(url); got != want {
+			t.Errorf("Redacted(%q) = %q, want %q", url, got, want)
+		}
+	}
+}
+
 func FuzzParseURL(f *testing.F) {
-	for _, u := range []string{"redis://h:1/2", "rediss+cluster://u:p@h1,[::1]:2/", "redis://:p@@h", "redis://[::1", "x"} {
+	for _, u := range []string{"redis://h:1/2", "rediss+cluster://u:p@h1,[::1]:2/", "redis://:p@@h", "redis://[::1", "redis+sentinel://:p@h/m/1?user=u&password=p", "x"} {
 		f.Add(u)
 	}
 	f.Fuzz(func(t *testing.T, u string) {

@@ -18,13 +18,16 @@ const (
 )
 
 // state is what Redis told about a space: at is the clock of version ver, logAt
-// that of log entry seq.
+// that of log entry seq, syncs how often the space was resynced.
 type state struct {
 	inc, ver, at int64
 	seq          uint64
 	logAt        int64
+	syncs        int64
 	heard        time.Time
 }
+
+func (st state) mark() Mark { return Mark{st.inc, st.ver, st.seq, st.syncs} }
 
 // known remembers the newest state of each space that this node was told.
 type known struct {
@@ -52,6 +55,14 @@ func (k *known) get(s ledger.Space) (state, error) {
 	return k.find(s), nil
 }
 
+// told is what this node was told of s, also while writes to it are stopped.
+func (k *known) told(s ledger.Space) state {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.find(s)
+}
+
+// find needs mu.
 func (k *known) find(s ledger.Space) state {
 	st, ok := k.young[s]
 	if !ok {
@@ -98,28 +109,62 @@ func (k *known) merge(s ledger.Space, have, st state, logged bool) {
 	if logged && st.seq > have.seq {
 		have.seq, have.logAt = st.seq, st.logAt
 	}
-	have.heard = k.now()
+	have.syncs = max(have.syncs, st.syncs)
+	k.put(s, have)
+}
+
+// put needs mu.
+func (k *known) put(s ledger.Space, st state) {
+	st.heard = k.now()
 	if len(k.young) >= k.perHalf {
 		k.old, k.young = k.young, make(map[ledger.Space]state, k.perHalf)
 	}
-	k.young[s] = have
+	k.young[s] = st
 }
 
-// behind records that found is not what this node was told. It stays recorded.
+// behind records that found is not what this node was told; had is what the asker
+// knew. It stays recorded until the space is renewed.
 func (k *known) behind(s ledger.Space, had state, found Mark) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lost[s] == nil {
-		k.lost[s] = &LostWritesError{Space: s, Found: found, Known: Mark{had.inc, had.ver, had.seq}}
+	lost := &LostWritesError{Space: s, Found: found, Known: had.mark()}
+	if k.lost[s] == nil && k.find(s).inc <= had.inc { // else it was renewed since the question
+		k.lost[s] = lost
 	}
-	return k.lost[s]
+	return lost
+}
+
+// renew takes over the incarnation that was found, or made, instead of what was
+// known; the zero state is for a space that is no more.
+func (k *known) renew(s ledger.Space, st state) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lost, s)
+	if have := k.find(s); have.inc > st.inc && st.inc > 0 {
+		return // told later, arrived before
+	}
+	delete(k.old, s)
+	delete(k.young, s)
+	if st.inc > 0 {
+		k.put(s, st)
+	}
+}
+
+// spaces are those that this node was told of.
+func (k *known) spaces() []ledger.Space {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := make([]ledger.Space, 0, len(k.young)+len(k.old))
+	for s := range k.young {
+		all = append(all, s)
+	}
+	for s := range k.old {
+		if _, twice := k.young[s]; !twice {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // forget is for a space that was dropped.
-func (k *known) forget(s ledger.Space) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.young, s)
-	delete(k.old, s)
-	delete(k.lost, s)
-}
+func (k *known) forget(s ledger.Space) { k.renew(s, state{}) }

@@ -129,12 +129,16 @@ func (v *view) Log(ctx context.Context, after uint64, limit int) ([]ledger.Entry
 	}
 	limited, cancel := v.d.limited(ctx, 0, limit)
 	defer cancel()
+	had := v.d.known.told(v.space)
 	got, err := v.d.runIn(ctx, limited, logScript, "read log of", v.space, []string{v.k.log, v.k.meta}, min(after, maxSeq), limit)
 	if err != nil {
 		return nil, err
 	}
 	r := readReply(got)
 	low, st := uint64(r.int()), state{inc: r.int(), ver: r.int(), at: r.int()}
+	if r.err == nil {
+		v.d.notice(v.space, had, st)
+	}
 	entries, err := readEntries(r.list())
 	if err != nil || r.err != nil {
 		return nil, fmt.Errorf("read log of %s: %w", v.space, errors.Join(err, r.err))
@@ -182,20 +186,39 @@ func (v *view) LastSeq(ctx context.Context) (uint64, error) {
 	}
 	limited, cancel := v.d.limited(ctx, 0, 0)
 	defer cancel()
-	got, err := v.d.client.HMGet(limited, v.k.meta, "seq", "inc", "ver", "at").Result()
+	had := v.d.known.told(v.space)
+	got, err := v.d.client.HMGet(limited, v.k.meta, metaFields...).Result()
 	if err != nil {
 		return 0, v.d.fail(ctx, "read last log number of", v.space, err)
 	}
-	numbers := make([]int64, len(got))
+	st, err := readMeta(got)
+	if err != nil || st.inc == 0 { // no such space, or one that was dropped
+		return 0, err
+	}
+	v.d.notice(v.space, had, st)
+	v.d.known.read(v.space, st, false)
+	return st.seq, nil
+}
+
+// metaFields are what readMeta reads; what follows the first four may be absent.
+var metaFields = []string{"inc", "ver", "at", "seq", "syncs"}
+
+// readMeta reads a space's numbers; the zero state is for a space that does not exist.
+func readMeta(got []any) (state, error) {
+	numbers := make([]int64, len(metaFields))
 	for i, g := range got {
 		s, ok := g.(string)
+		if !ok && i < 4 {
+			return state{}, nil
+		}
 		if !ok {
-			return 0, nil // no such space, or one that was dropped
+			continue
 		}
-		if numbers[i], err = strconv.ParseInt(s, 10, 64); err != nil {
-			return 0, fmt.Errorf("read last log number of %s: %w", v.space, err)
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil {
+			return state{}, fmt.Errorf("read numbers of a space: %w", err)
 		}
+		numbers[i] = n
 	}
-	v.d.known.read(v.space, state{inc: numbers[1], ver: numbers[2], at: numbers[3]}, false)
-	return uint64(numbers[0]), nil
+	return state{inc: numbers[0], ver: numbers[1], at: numbers[2], seq: uint64(numbers[3]), syncs: numbers[4]}, nil
 }
