@@ -23,7 +23,8 @@ const (
 // Issue makes the record of a token with which a sandbox may write the branch of an
 // active session, whether anybody holds its lease or not. The caller must be able to
 // write the branch; what else binds the caller goes into spec.Within. Errors:
-// ErrNotFound, ErrInvalid, *StateError, *ledger.RepeatedError, and those of the door.
+// ErrNotFound, ErrInvalid, *StateError, ErrForeignSession, *StaleEpochError,
+// *ledger.RepeatedError, and those of the door.
 func (k *Keeper) Issue(ctx context.Context, repo Repo, door Door, by Actor, id string, spec TokenSpec) (made Token, err error) {
 	g, err := k.grant(spec)
 	if err != nil {
@@ -39,6 +40,9 @@ func (k *Keeper) Issue(ctx context.Context, repo Repo, door Door, by Actor, id s
 			return ledger.Batch{}, ErrNotFound
 		case got.State != Active:
 			return ledger.Batch{}, &StateError{ID: id, State: got.State}
+		}
+		if err := got.mine(by); err != nil {
+			return ledger.Batch{}, err
 		}
 		if err := door.MayWrite(got.ref()); err != nil {
 			return ledger.Batch{}, err

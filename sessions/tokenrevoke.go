@@ -12,10 +12,14 @@ import (
 // Revoke makes a token dead at once, with every other of its family: the one it goes
 // on from and all that were renewed from that. The caller must be able to write the
 // session's branch. A revoked one stays revoked. Errors: ErrNotFound, ErrTokenNotFound
-// (also for one that has expired with all its family), and those of the door.
+// (also for one that has expired with all its family), ErrForeignSession,
+// *StaleEpochError, and those of the door.
 func (k *Keeper) Revoke(ctx context.Context, repo Repo, door Door, by Actor, id, jti string) error {
 	got, err := k.reads(repo).visible(ctx, door, id)
 	if err != nil {
+		return err
+	}
+	if err := got.mine(by); err != nil {
 		return err
 	}
 	if err := door.MayWrite(got.ref()); err != nil {
