@@ -17,7 +17,7 @@ func TestA13_WithPinsAndUpkeep(t *testing.T) {
 			for _, s := range x.secrets[:2] {
 				oid, err := refpolicy.ParseOID(s.id)
 				if err == nil {
-					_, err = x.r.Pin(t.Context(), someone, oid, "reader", 0)
+					_, err = x.r.Pin(t.Context(), someone, PinSpec{OID: oid, Holder: "reader"})
 				}
 				if err != nil {
 					t.Fatalf("Pin(%s): %v", s.name, err)
@@ -25,7 +25,7 @@ func TestA13_WithPinsAndUpkeep(t *testing.T) {
 			}
 			if alone {
 				for _, ref := range []refpolicy.RefName{branchB13, refpolicy.EphemeralPrefix + "refs/tags/hidden"} {
-					if err := x.r.DeleteBranch(t.Context(), someone, ref); err != nil {
+					if err := x.r.DeleteBranch(t.Context(), someone, ref, nil); err != nil {
 						t.Fatalf("delete %s: %v", ref, err)
 					}
 				}
@@ -38,7 +38,7 @@ func TestA13_WithPinsAndUpkeep(t *testing.T) {
 				if _, err := x.r.Resolve(t.Context(), x.c, s.id, false); err == nil {
 					t.Errorf("Resolve(%s) by the confined token went through", s.name)
 				}
-				if _, err := x.r.Pin(t.Context(), x.c, oid, "thief", 0); err == nil {
+				if _, err := x.r.Pin(t.Context(), x.c, PinSpec{OID: oid, Holder: "thief"}); err == nil {
 					t.Errorf("Pin(%s) by the confined token went through", s.name)
 				}
 				if _, err := x.r.Resolve(t.Context(), someone, s.id, false); err != nil {

@@ -92,7 +92,7 @@ func wantSound(t testing.TB, s *Store, name string, ref refpolicy.RefName, oid r
 // goes on from there. A second backup copies what is new alone and removes the rest.
 func TestBackupAndRestore(t *testing.T) {
 	p := newPatient(t)
-	if _, err := p.s.CreateRepo(t.Context(), someone, "acme", "other", "main"); err != nil {
+	if _, err := p.s.CreateRepo(t.Context(), someone, "acme", "other", "main", nil); err != nil {
 		t.Fatal(err)
 	}
 	other, err := p.s.Repo(t.Context(), "acme", "other")
@@ -125,7 +125,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("second backup = %+v, want two packs, one of them copied", r)
 	}
 	wantSound(t, restored(t, dir), "other", mainRef, second)
-	if _, err := p.s.DeleteRepo(t.Context(), someone, "acme", "other"); err != nil {
+	if _, err := p.s.DeleteRepo(t.Context(), someone, "acme", "other", nil); err != nil {
 		t.Fatal(err)
 	}
 	if r := backupTo(t, p.s, dir, nil); r.Packs != 1 || r.Copied != 0 || r.Spaces != 3 {
@@ -350,7 +350,7 @@ func TestBackupWhileReposComeAndGo(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Logger = quiet })
 	heads := map[string]refpolicy.OID{}
 	make1 := func(name string) {
-		if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
+		if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main", nil); err != nil {
 			t.Fatal(err)
 		}
 		r, err := s.Repo(t.Context(), "acme", name)
@@ -360,7 +360,7 @@ func TestBackupWhileReposComeAndGo(t *testing.T) {
 		heads[name] = mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": name}}).Commit
 	}
 	remove := func(name string) {
-		if _, err := s.DeleteRepo(t.Context(), someone, "acme", name); err != nil {
+		if _, err := s.DeleteRepo(t.Context(), someone, "acme", name, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -393,7 +393,7 @@ func TestBackupWhileReposComeAndGo(t *testing.T) {
 		r, err := got.Repo(t.Context(), "acme", name)
 		switch {
 		case errors.Is(err, ErrRepoNotFound):
-			if _, err := got.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
+			if _, err := got.CreateRepo(t.Context(), someone, "acme", name, "main", nil); err != nil {
 				t.Errorf("a repo %s that is not in the backup cannot be made: %v", name, err)
 			}
 		case err != nil:
@@ -402,7 +402,7 @@ func TestBackupWhileReposComeAndGo(t *testing.T) {
 			if findings, err := got.Fsck(t.Context(), r); err != nil || len(findings) > 0 {
 				t.Errorf("Fsck(%s) = %v, %v", name, findings, err)
 			}
-			if _, err := got.DeleteRepo(t.Context(), someone, "acme", name); err != nil {
+			if _, err := got.DeleteRepo(t.Context(), someone, "acme", name, nil); err != nil {
 				t.Errorf("DeleteRepo(%s) = %v", name, err)
 			}
 		}

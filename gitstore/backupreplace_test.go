@@ -76,7 +76,7 @@ func TestBackupThatLosesRepos(t *testing.T) {
 	backupTo(t, s, dir, nil)
 	remove := func(names ...string) {
 		for _, name := range names {
-			if _, err := s.DeleteRepo(t.Context(), someone, "acme", name); err != nil {
+			if _, err := s.DeleteRepo(t.Context(), someone, "acme", name, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

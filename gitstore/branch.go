@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -15,6 +16,7 @@ type BranchSpec struct {
 	Base          string            // revision (rest.md 4)
 	BaseEphemeral bool
 	Force         bool // move an existing target, also backwards; the policy is asked as for an update
+	Once          *ledger.Once[Ref]
 }
 
 // branchTries bounds how often a forced move starts again because its target moved.
@@ -23,6 +25,14 @@ const branchTries = 5
 // CreateBranch makes a branch at a base the caller can reach. Errors: those of
 // Resolve, ErrRefExists, *NameClashError, *refpolicy.DeniedError.
 func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, error) {
+	ref, err := r.createBranch(ctx, c, b)
+	if err != nil {
+		return Ref{}, r.orRepeated(ctx, b.Once.StoreKey(), err)
+	}
+	return ref, nil
+}
+
+func (r *Repo) createBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, error) {
 	// Asked before anything else, so that who may not create is not told what exists.
 	if err := c.Policy.Check(b.Target, refpolicy.Create); err != nil {
 		return Ref{}, err
@@ -31,21 +41,17 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 	if err != nil {
 		return Ref{}, err
 	}
-	ref := Ref{Name: b.Target, OID: base, Writer: c.Actor.Subject}
+	made := func(res UpdateResult) Ref { return res.Refs[0].State }
 	var old refpolicy.OID
 	for range branchTries {
-		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: b.Target, Old: old, New: base}}})
+		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: b.Target, Old: old, New: base}}, Once: onceOf(b.Once, made)})
 		if err != nil {
 			return Ref{}, err
-		}
-		if res.Refs[0].Err == nil && !old.IsZero() {
-			return r.movedRef(ctx, c, ref)
 		}
 		var moved *RefMovedError
 		switch err := res.Refs[0].Err; {
 		case err == nil:
-			ref.CreatedAt, ref.UpdatedAt = res.At, res.At
-			return ref, nil
+			return made(res), nil
 		case errors.Is(err, ErrUnreachable):
 			return Ref{}, fmt.Errorf("%w: %s", ErrObjectNotFound, base)
 		case !errors.As(err, &moved):
@@ -53,8 +59,8 @@ func (r *Repo) CreateBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 		case !b.Force:
 			return Ref{}, fmt.Errorf("%w: %s", ErrRefExists, b.Target)
 		}
-		if old = moved.Present; old == base {
-			return r.movedRef(ctx, c, ref)
+		if old = moved.Present; old == base && b.Once == nil {
+			return r.movedRef(ctx, c, Ref{Name: b.Target, OID: base, Writer: c.Actor.Subject})
 		}
 	}
 	return Ref{}, &RefMovedError{Ref: b.Target, Present: old}
@@ -103,9 +109,13 @@ func hideClash(c Caller, err error) error {
 	return err
 }
 
-// DeleteBranch removes a branch whatever it points at. Errors: ErrRefNotFound,
-// ErrDefaultBranch, *refpolicy.DeniedError.
-func (r *Repo) DeleteBranch(ctx context.Context, c Caller, name refpolicy.RefName) error {
+// DeleteBranch removes a branch whatever it points at. once, which may be nil, is told
+// the branch as it was. Errors: ErrRefNotFound, ErrDefaultBranch, *refpolicy.DeniedError.
+func (r *Repo) DeleteBranch(ctx context.Context, c Caller, name refpolicy.RefName, once *ledger.Once[Ref]) error {
+	return r.orRepeated(ctx, once.StoreKey(), r.deleteBranch(ctx, c, name, once))
+}
+
+func (r *Repo) deleteBranch(ctx context.Context, c Caller, name refpolicy.RefName, once *ledger.Once[Ref]) error {
 	if err := c.Policy.Check(name, refpolicy.Delete); err != nil {
 		return err
 	}
@@ -114,7 +124,8 @@ func (r *Repo) DeleteBranch(ctx context.Context, c Caller, name refpolicy.RefNam
 		if err != nil {
 			return err
 		}
-		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: name, Old: ref.OID}}})
+		gone := func(UpdateResult) Ref { return ref }
+		res, err := r.Update(ctx, Update{Caller: c, Changes: []Change{{Ref: name, Old: ref.OID}}, Once: onceOf(once, gone)})
 		if err != nil {
 			return err
 		}

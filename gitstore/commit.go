@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -17,6 +18,7 @@ type CommitSpec struct {
 	Author    Signature         // a zero When is the ledger's time
 	Committer Signature         // zero: the author
 	Files     []FileChange      // applied in order
+	Once      *ledger.Once[CommitResult]
 }
 
 // FileChange is one path's change. Path has no leading slash.
@@ -52,16 +54,20 @@ type CommitWriter struct {
 // visible before Commit. Abort must be called in the end; after Commit it does nothing.
 func (r *Repo) NewCommit(ctx context.Context, c Caller, s CommitSpec) (*CommitWriter, error) {
 	w := &CommitWriter{r: r, c: c, spec: s, spool: newSpool(r.store.scratch.path, r.store.limits.HotPackBytes)}
-	if err := w.checkSpec(); err != nil {
-		return nil, err
-	}
-	if err := c.Policy.Check(s.Target, refpolicy.FastForward); err != nil {
-		return nil, err
-	}
-	if err := w.resolveGuard(ctx); err != nil {
-		return nil, err
+	if err := w.begin(ctx); err != nil {
+		return nil, r.orRepeated(ctx, s.Once.StoreKey(), err)
 	}
 	return w, nil
+}
+
+func (w *CommitWriter) begin(ctx context.Context) error {
+	if err := w.checkSpec(); err != nil {
+		return err
+	}
+	if err := w.c.Policy.Check(w.spec.Target, refpolicy.FastForward); err != nil {
+		return err
+	}
+	return w.resolveGuard(ctx)
 }
 
 func (w *CommitWriter) checkSpec() error {

@@ -33,7 +33,7 @@ func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 	defer end()
 	blobs, err := w.blobs(ctx)
 	if err != nil {
-		return CommitResult{}, w.r.orGone(err)
+		return CommitResult{}, w.r.orGone(w.r.orRepeated(ctx, w.spec.Once.StoreKey(), err))
 	}
 	var failed error
 	defer func() { blobs.discard(ctx, failed) }()
@@ -48,7 +48,7 @@ func (w *CommitWriter) Commit(ctx context.Context) (CommitResult, error) {
 		var check *ledger.CheckError
 		again := errors.As(err, &check) || errors.As(err, &moved) && !w.guarded
 		if !again || try == commitTries {
-			return res, w.r.orGone(hideClash(w.c, err))
+			return res, w.r.orGone(w.r.orRepeated(ctx, w.spec.Once.StoreKey(), hideClash(w.c, err)))
 		}
 		try++
 	}
@@ -231,6 +231,10 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		parents = append(parents, st.parent)
 	}
 	commit := newObject(CommitObject, encodeCommit(tree, parents, author, committer, w.spec.Message))
+	res := CommitResult{Commit: commit.OID, Tree: tree, Old: st.old, PackBytes: blobs.bytes + int64(len(commit.Data)), BlobCount: blobs.count}
+	for _, o := range objects {
+		res.PackBytes += int64(len(o.Data))
+	}
 	u := Update{
 		Caller:  w.c,
 		Changes: []Change{{Ref: w.spec.Target, Old: st.old, New: commit.OID, NoForce: true}},
@@ -238,6 +242,7 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		Proved:  true,
 		proofIn: st.gen,
 		Checks:  st.checks,
+		Once:    onceOf(w.spec.Once, func(UpdateResult) CommitResult { return res }),
 	}
 	if blobs.pack != nil {
 		u.Pack = &IncomingPack{Info: *blobs.pack, Kind: "blobs", Kept: true}
@@ -246,11 +251,7 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		return CommitResult{}, err
 	}
 	blobs.used = true
-	size := blobs.bytes + int64(len(commit.Data))
-	for _, o := range objects {
-		size += int64(len(o.Data))
-	}
-	return CommitResult{Commit: commit.OID, Tree: tree, Old: st.old, PackBytes: size, BlobCount: blobs.count}, nil
+	return res, nil
 }
 
 // update goes through the door. Trees that are too many or too large for one batch

@@ -79,13 +79,13 @@ func TestDeleteADamagedRepo(t *testing.T) {
 			if err := damage(t, r); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := s.DeleteRepo(t.Context(), someone, "acme", "kept"); err != nil || got != info {
+			if got, err := s.DeleteRepo(t.Context(), someone, "acme", "kept", nil); err != nil || got != info {
 				t.Fatalf("DeleteRepo = %v, %v, want %v", got, err, info)
 			}
 			if _, err := os.Stat(root); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the folder is still there: %v", err)
 			}
-			if _, err := s.DeleteRepo(t.Context(), someone, "acme", "kept"); !errors.Is(err, ErrRepoNotFound) {
+			if _, err := s.DeleteRepo(t.Context(), someone, "acme", "kept", nil); !errors.Is(err, ErrRepoNotFound) {
 				t.Errorf("second DeleteRepo = %v, want ErrRepoNotFound", err)
 			}
 			mustRepo(t, s, "kept")

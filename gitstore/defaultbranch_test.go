@@ -35,17 +35,17 @@ func TestDefaultBranchIsInTheLog(t *testing.T) {
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "1"}})
 	mustCommit(t, r, someone, testCommit{target: "refs/heads/trunk", base: mainRef, files: map[string]string{"a": "2"}})
 	before := len(logOf(t, r))
-	if _, err := r.SetDefaultBranch(t.Context(), someone, "gone"); !errors.Is(err, ErrRefNotFound) {
+	if _, err := r.SetDefaultBranch(t.Context(), someone, "gone", nil); !errors.Is(err, ErrRefNotFound) {
 		t.Errorf("SetDefaultBranch(gone) = %v, want ErrRefNotFound", err)
 	}
 	for range 2 { // the second time changes nothing
-		if info, err := r.SetDefaultBranch(t.Context(), someone, "trunk"); err != nil || info.DefaultBranch != "trunk" {
+		if info, err := r.SetDefaultBranch(t.Context(), someone, "trunk", nil); err != nil || info.DefaultBranch != "trunk" {
 			t.Fatalf("SetDefaultBranch(trunk) = %+v, %v", info, err)
 		}
 	}
 	want := []LogEntry{{
 		Type: "repo.updated", Actor: someone.Actor, Changes: []LogChange{},
-		Data: &RepoChange{OldDefaultBranch: "main", DefaultBranch: "trunk"},
+		Data: json.RawMessage(`{"old_default_branch":"main","default_branch":"trunk"}`),
 	}}
 	if got := logOf(t, r)[before:]; !reflect.DeepEqual(got, want) {
 		t.Errorf("log after SetDefaultBranch = %+v, want %+v", got, want)
@@ -63,12 +63,12 @@ func TestA13_DefaultBranchTellsNothing(t *testing.T) {
 	mustCommit(t, r, someone, testCommit{target: "refs/heads/hidden", base: mainRef, files: map[string]string{"a": "2"}})
 	c := confined(t, mainRef)
 	for _, branch := range []string{"hidden", "absent"} {
-		_, err := r.SetDefaultBranch(t.Context(), c, branch)
+		_, err := r.SetDefaultBranch(t.Context(), c, branch, nil)
 		if want := ErrRefNotFound.Error() + ": " + branch; !errors.Is(err, ErrRefNotFound) || err.Error() != want {
 			t.Errorf("SetDefaultBranch(%s) by a confined token = %v, want %s", branch, err, want)
 		}
 	}
-	if info, err := r.SetDefaultBranch(t.Context(), c, "main"); err != nil || info.DefaultBranch != "main" {
+	if info, err := r.SetDefaultBranch(t.Context(), c, "main", nil); err != nil || info.DefaultBranch != "main" {
 		t.Errorf("SetDefaultBranch(main) by a confined token = %+v, %v", info, err)
 	}
 }

@@ -63,6 +63,9 @@ func (d *door) close() {
 }
 
 func (d *door) run(ctx context.Context) error {
+	if err := d.checkPins(); err != nil {
+		return err
+	}
 	todo := d.byName()
 	for len(todo) > 0 {
 		chunk := d.chunk(todo)
@@ -188,16 +191,26 @@ func (d *door) apply(ctx context.Context, todo []int) error {
 	return fmt.Errorf("apply update: %w: refs keep moving", ledger.ErrUnavailable)
 }
 
-// refused decides whether a failed check is somebody's answer or a reason to look again.
+// refused decides whether a failed check is somebody's answer or a reason to look
+// again. The guard's is a reason: asked again, it says what it thinks now.
 func (d *door) refused(check *ledger.CheckError, p *prepared) error {
 	if check.Key == genKey && check.Present == nil {
 		return ErrRepoNotFound // deleted meanwhile
 	}
-	if p.foreign[check.Check.Key] {
+	if p.foreign[checkOf(check.Check)] {
 		return check
 	}
 	return nil
 }
+
+// checkID tells one check of a batch from the others.
+type checkID struct {
+	kind ledger.CheckKind
+	key  string
+	time time.Time
+}
+
+func checkOf(c ledger.Check) checkID { return checkID{c.Kind, c.Key, c.Time} }
 
 // applied does what follows a durable batch.
 func (d *door) applied(p *prepared, res ledger.Result) {
@@ -232,12 +245,14 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 type prepared struct {
 	todo     []int // the changes in it
 	batch    ledger.Batch
-	now      time.Time       // what the records in it say
-	gen      []byte          // the prune generation that it checks
-	foreign  map[string]bool // keys of checks that are the caller's or the guard's
-	folders  map[string]bool // names that the batch checks not to be refs
-	carries  bool            // the update's objects and pack are in it
-	hot      int             // objects for the hot tier in it
+	now      time.Time        // what the records in it say
+	gen      []byte           // the prune generation that it checks
+	foreign  map[checkID]bool // checks whose failing is the caller's answer
+	sessions map[int]string   // whose session a ref is, by index of the change; nil: nobody's
+	event    Event            // what the guard wants the log entry to say
+	folders  map[string]bool  // names that the batch checks not to be refs
+	carries  bool             // the update's objects and pack are in it
+	hot      int              // objects for the hot tier in it
 	hotBytes int
 }
 
@@ -247,6 +262,7 @@ type state struct {
 	now  time.Time
 	gen  []byte
 	meta []byte
+	kept []byte // the answer under the update's Once, nil for none
 	info RepoInfo
 	raw  [][]byte    // ref records as stored, nil for absent, by place in todo
 	recs []refRecord // decoded
@@ -260,10 +276,14 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}
-	keys := make([]string, 0, len(todo)+2)
+	keys := make([]string, 0, len(todo)+3)
 	keys = append(keys, genKey, metaKey)
 	for _, i := range todo {
 		keys = append(keys, refKey(d.results[i].Ref))
+	}
+	once := d.u.Once != nil && !d.begun
+	if once {
+		keys = append(keys, d.u.Once.StoreKey())
 	}
 	got, err := by.keys(ctx, d.r.space, keys...)
 	if err != nil {
@@ -276,7 +296,12 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{now: now, gen: got[0], meta: got[1], info: info, raw: got[2:], recs: make([]refRecord, len(todo))}
+	st := &state{now: now, gen: got[0], meta: got[1], info: info, raw: got[2 : 2+len(todo)], recs: make([]refRecord, len(todo))}
+	if once {
+		if st.kept = got[2+len(todo)]; st.kept != nil {
+			return st, nil
+		}
+	}
 	for n, raw := range st.raw {
 		if raw == nil {
 			continue

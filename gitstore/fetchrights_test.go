@@ -90,7 +90,7 @@ func TestPrunedCommitIsNotServedFromTheCache(t *testing.T) {
 	if got := r.fetched(t, someone, "version=2", wantAll(gone)); !strings.Contains(got, "PACK") {
 		t.Fatalf("fetch of a branch = %q", got)
 	}
-	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+	if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	gcNow(t, r)

@@ -253,7 +253,7 @@ func TestCloseEndsSharedFetches(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
-	if _, err := st.CreateRepo(t.Context(), Caller{}, "acme", "repo", "main"); err != nil {
+	if _, err := st.CreateRepo(t.Context(), Caller{}, "acme", "repo", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := st.Repo(t.Context(), "acme", "repo")

@@ -27,7 +27,7 @@ type patient struct {
 func newPatient(t *testing.T) *patient {
 	t.Helper()
 	s := openTestStore(t, func(o *Options) { o.Logger = quiet })
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "acme", "repo")
@@ -51,7 +51,7 @@ func newPatient(t *testing.T) *patient {
 			t.Errorf("delete damaged object: %v", err)
 		}
 	})
-	if p.pin, err = r.Pin(t.Context(), someone, p.hot, "holder", 0); err != nil {
+	if p.pin, err = r.Pin(t.Context(), someone, PinSpec{OID: p.hot, Holder: "holder"}); err != nil {
 		t.Fatalf("Pin: %v", err)
 	}
 	return p
@@ -209,7 +209,7 @@ func TestFsckFindsDamage(t *testing.T) {
 func TestPruneLeavesADamagedRepoAlone(t *testing.T) {
 	p := newPatient(t)
 	dead := mustCommit(t, p.r, someone, testCommit{target: "refs/heads/dead", base: mainRef, files: map[string]string{"a": "dead\n"}}).Commit
-	if err := p.r.DeleteBranch(t.Context(), someone, "refs/heads/dead"); err != nil {
+	if err := p.r.DeleteBranch(t.Context(), someone, "refs/heads/dead", nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	p.set(hotKey(p.hot), nil)
@@ -226,9 +226,9 @@ func TestPruneLeavesADamagedRepoAlone(t *testing.T) {
 func TestExport(t *testing.T) {
 	p := newPatient(t)
 	pinned := mustCommit(t, p.r, someone, testCommit{target: sessionB, base: mainRef, files: map[string]string{"a": "pinned\n"}}).Commit
-	pin, err := p.r.Pin(t.Context(), someone, pinned, "holder", 0)
+	pin, err := p.r.Pin(t.Context(), someone, PinSpec{OID: pinned, Holder: "holder"})
 	if err == nil {
-		err = p.r.DeleteBranch(t.Context(), someone, sessionB)
+		err = p.r.DeleteBranch(t.Context(), someone, sessionB, nil)
 	}
 	if err != nil {
 		t.Fatalf("pin and delete: %v", err)

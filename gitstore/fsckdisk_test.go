@@ -75,7 +75,7 @@ func (p *patient) fresh(fill func(*Options)) *Store {
 // looked at.
 func TestFsckAllNamesARepoWithoutFolder(t *testing.T) {
 	p := newPatient(t)
-	if _, err := p.s.CreateRepo(t.Context(), someone, "other", "sound", "main"); err != nil {
+	if _, err := p.s.CreateRepo(t.Context(), someone, "other", "sound", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	aside := p.r.dir.Root() + ".aside"

@@ -75,7 +75,7 @@ func TestCase11_1_HousekeepingBesideGit(t *testing.T) {
 			t.Errorf("commit %+v: %v", tc, err)
 		}
 		if n%4 == 3 {
-			if err := r.DeleteBranch(t.Context(), someone, ref); err != nil {
+			if err := r.DeleteBranch(t.Context(), someone, ref, nil); err != nil {
 				t.Errorf("DeleteBranch: %v", err)
 			}
 		}

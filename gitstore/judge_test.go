@@ -43,7 +43,7 @@ func TestSignaturesOfANewRef(t *testing.T) {
 	}
 	for _, err := range []error{
 		create(someone, mainRef, file, folder, first), create(someone, sessionA, second, third), create(someone, "refs/heads/lost", lost),
-		r.DeleteBranch(t.Context(), someone, "refs/heads/lost"),
+		r.DeleteBranch(t.Context(), someone, "refs/heads/lost", nil),
 	} {
 		if err != nil {
 			t.Fatalf("set up: %v", err)
@@ -76,7 +76,7 @@ func TestSignaturesOfANewRef(t *testing.T) {
 				t.Errorf("settled %v: %s: %v, want a denial: %v", settled, name, err, tc.denied)
 			}
 			if err == nil {
-				if err := r.DeleteBranch(t.Context(), someone, ref); err != nil {
+				if err := r.DeleteBranch(t.Context(), someone, ref, nil); err != nil {
 					t.Fatalf("DeleteBranch: %v", err)
 				}
 			}

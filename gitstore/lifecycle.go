@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,17 @@ type repoIntent struct {
 // intentPatience is how old an intent must be before somebody else finishes it.
 const intentPatience = 10 * time.Minute
 
-// CreateRepo makes an empty repo. Errors: ErrBadRepoName, ErrRepoExists,
-// *refpolicy.RefNameError for the branch.
-func (s *Store) CreateRepo(ctx context.Context, c Caller, org, name, defaultBranch string) (RepoInfo, error) {
+// CreateRepo makes an empty repo. once, which may be nil, keeps its answer in the
+// org's space. Errors: ErrBadRepoName, ErrRepoExists, *refpolicy.RefNameError for the branch.
+func (s *Store) CreateRepo(ctx context.Context, c Caller, org, name, defaultBranch string, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
+	info, err := s.createRepo(ctx, org, name, defaultBranch, once)
+	if err != nil {
+		return RepoInfo{}, s.orRepeated(ctx, ledger.OrgSpace(org), once.StoreKey(), err)
+	}
+	return info, nil
+}
+
+func (s *Store) createRepo(ctx context.Context, org, name, defaultBranch string, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
 	if err := ParseRepoName(name); err != nil {
 		return RepoInfo{}, err
 	}
@@ -88,7 +97,7 @@ func (s *Store) CreateRepo(ctx context.Context, c Caller, org, name, defaultBran
 	if err := s.writeIntent(ctx, rec.ID, repoIntent{Org: org, Name: name, At: now}); err != nil {
 		return RepoInfo{}, err
 	}
-	if err := s.create(ctx, rec); err != nil {
+	if err := s.create(ctx, rec, once); err != nil {
 		// Its batches may have been applied all the same, or may be later: what is not
 		// known to be refused is left to whoever finishes intents.
 		if errors.Is(err, ErrRepoExists) {
@@ -121,7 +130,11 @@ func (s *Store) nameFree(ctx context.Context, org, name string) error {
 }
 
 // create makes folder and records; the batch in the org's space is what makes the repo exist.
-func (s *Store) create(ctx context.Context, rec repoRecord) error {
+func (s *Store) create(ctx context.Context, rec repoRecord, once *ledger.Once[RepoInfo]) error {
+	kept, err := once.Rider(rec.info(), rec.CreatedAt)
+	if err != nil {
+		return err
+	}
 	dir := s.repoDir(rec.ID)
 	if err := makeParents(s.fs, dir, s.reposDir()); err != nil {
 		return fmt.Errorf("create repo: %w", err)
@@ -130,7 +143,7 @@ func (s *Store) create(ctx context.Context, rec repoRecord) error {
 		return fmt.Errorf("create repo: %w", err)
 	}
 	raw := rec.encode()
-	_, err := s.ledger.Apply(ctx, ledger.Batch{
+	_, err = s.ledger.Apply(ctx, ledger.Batch{
 		Space:  ledger.RepoSpace(rec.ID),
 		Checks: []ledger.Check{ledger.Absent(metaKey)},
 		Sets:   []ledger.Set{{Key: metaKey, Value: raw}, {Key: genKey, Value: []byte(firstGen)}},
@@ -138,7 +151,7 @@ func (s *Store) create(ctx context.Context, rec repoRecord) error {
 	if err != nil {
 		return fmt.Errorf("create repo: %w", err)
 	}
-	_, err = s.ledger.Apply(ctx, ledger.Batch{
+	b := ledger.Batch{
 		Space: ledger.OrgSpace(rec.Org),
 		Checks: []ledger.Check{
 			ledger.Absent(nameKey(rec.Name)),
@@ -149,10 +162,12 @@ func (s *Store) create(ctx context.Context, rec repoRecord) error {
 			{Key: nameKey(rec.Name), Value: []byte(rec.ID)},
 			{Key: recentKey(rec.CreatedAt, rec.ID), Value: raw},
 		},
-	})
+	}
+	b.Carry(kept)
+	_, err = s.ledger.Apply(ctx, b)
 	var check *ledger.CheckError
 	if errors.As(err, &check) && check.Check.Kind == ledger.CheckAbsent {
-		return ErrRepoExists
+		return ErrRepoExists // or this call was made before, and its repo may be gone again
 	}
 	if err != nil {
 		return fmt.Errorf("create repo: %w", err)
@@ -190,13 +205,28 @@ func makeDurable(fs packs.FS, dir string) error {
 }
 
 // DeleteRepo removes a repo, be its folder damaged or gone; from its answer on the name
-// is free and nothing of it can be read. Errors: ErrRepoNotFound.
-func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string) (RepoInfo, error) {
+// is free and nothing of it can be read. once, which may be nil, keeps its answer in
+// the org's space. Errors: ErrRepoNotFound.
+func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
+	info, err := s.deleteRepo(ctx, org, name, once)
+	if err != nil {
+		return RepoInfo{}, s.orRepeated(ctx, ledger.OrgSpace(org), once.StoreKey(), err)
+	}
+	return info, nil
+}
+
+func (s *Store) deleteRepo(ctx context.Context, org, name string, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
 	end, err := s.begin()
 	if err != nil {
 		return RepoInfo{}, err
 	}
 	defer end()
+	if once != nil { // the name may be another repo's by now
+		stored, err := s.OrgOnce(ctx, org, once.StoreKey())
+		if err != nil || stored != nil {
+			return RepoInfo{}, cmp.Or(err, ledger.Repeated(stored))
+		}
+	}
 	info, err := s.recorded(ctx, org, name)
 	if err != nil {
 		return RepoInfo{}, err
@@ -208,14 +238,19 @@ func (s *Store) DeleteRepo(ctx context.Context, c Caller, org, name string) (Rep
 	if err := s.writeIntent(ctx, info.ID, repoIntent{Delete: true, Org: org, Name: name, At: now}); err != nil {
 		return RepoInfo{}, err
 	}
-	_, err = s.ledger.Apply(ctx, ledger.Batch{
+	kept, err := once.Rider(info, now)
+	if err != nil {
+		return RepoInfo{}, err
+	}
+	b := ledger.Batch{
 		Space:   ledger.OrgSpace(org),
 		Checks:  []ledger.Check{ledger.Equal(nameKey(name), []byte(info.ID))},
 		Deletes: []string{nameKey(name), recentKey(info.CreatedAt, info.ID)},
-	})
-	var check *ledger.CheckError
-	if errors.As(err, &check) {
-		return RepoInfo{}, ErrRepoNotFound
+	}
+	b.Carry(kept)
+	_, err = s.ledger.Apply(ctx, b)
+	if isCheck(err) {
+		return RepoInfo{}, ErrRepoNotFound // or this call was made before: the intent finds the name and goes
 	}
 	if err != nil {
 		return RepoInfo{}, fmt.Errorf("delete repo: %w", err)

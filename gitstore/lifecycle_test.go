@@ -36,7 +36,7 @@ func loseAnswer(t *testing.T, deleting, applied bool, nth int) {
 		t.Fatalf("Open: %v", err)
 	}
 	if deleting {
-		if _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main"); err != nil {
+		if _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main", nil); err != nil {
 			t.Fatalf("CreateRepo: %v", err)
 		}
 	}
@@ -50,9 +50,9 @@ func loseAnswer(t *testing.T, deleting, applied bool, nth int) {
 		return ledger.Result{}, ledger.ErrUnavailable
 	})
 	if deleting {
-		_, err = s.DeleteRepo(t.Context(), someone, "acme", "one")
+		_, err = s.DeleteRepo(t.Context(), someone, "acme", "one", nil)
 	} else {
-		_, err = s.CreateRepo(t.Context(), someone, "acme", "one", "main")
+		_, err = s.CreateRepo(t.Context(), someone, "acme", "one", "main", nil)
 	}
 	acknowledged := err == nil
 	if err := errors.Join(s.Close(t.Context()), h.Close()); err != nil {
@@ -88,7 +88,7 @@ func loseAnswer(t *testing.T, deleting, applied bool, nth int) {
 		t.Errorf("intents left: %v, %v; want none", left, err)
 	}
 	if folders == 0 {
-		if _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main"); err != nil {
+		if _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main", nil); err != nil {
 			t.Errorf("CreateRepo of the free name: %v", err)
 		}
 	}

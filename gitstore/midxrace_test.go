@@ -172,7 +172,7 @@ func TestPropertyClonesAreWholeUnderUpkeep(t *testing.T) {
 		failed = true
 		s := openTestStore(t, func(o *Options) { o.Limits, o.Logger = Limits{UpkeepEvery: -1, HotPackBytes: 3000}, quiet })
 		defer s.Close(t.Context())
-		if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main"); err != nil {
+		if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main", nil); err != nil {
 			rt.Fatalf("CreateRepo: %v", err)
 		}
 		r, err := s.Repo(t.Context(), "acme", "repo")
@@ -213,7 +213,7 @@ func upkeepSteps(t *testing.T, r *Repo) map[string]func(which, n int) error {
 		"commit":       func(which, n int) error { return commit(which, n, fmt.Sprintln("state", n)) },
 		"commit large": func(which, n int) error { return commit(which, n, strings.Repeat(fmt.Sprintln("line", n, which), 500)) },
 		"delete": func(which, _ int) error {
-			err := r.DeleteBranch(ctx, someone, branch(which))
+			err := r.DeleteBranch(ctx, someone, branch(which), nil)
 			if errors.Is(err, ErrRefNotFound) {
 				return nil
 			}

@@ -266,7 +266,7 @@ func (s *machine) CreateBranch(rt *rapid.T) {
 
 func (s *machine) DeleteBranch(rt *rapid.T) {
 	name := s.drawRef(rt, "name")
-	err := s.repo.DeleteBranch(context.Background(), someone, name)
+	err := s.repo.DeleteBranch(context.Background(), someone, name, nil)
 	want := fine
 	if _, exists := s.m.refs[name]; !exists {
 		want = isMissing
@@ -383,13 +383,13 @@ func (s *machine) DeleteRepo(rt *rapid.T) {
 		return
 	}
 	ctx := context.Background()
-	if _, err := s.store.DeleteRepo(ctx, someone, "acme", s.name); err != nil {
+	if _, err := s.store.DeleteRepo(ctx, someone, "acme", s.name, nil); err != nil {
 		rt.Fatalf("DeleteRepo: %v", err)
 	}
 	if _, err := s.store.Repo(ctx, "acme", s.name); !errors.Is(err, ErrRepoNotFound) {
 		rt.Fatalf("Repo after DeleteRepo: %v, want ErrRepoNotFound", err)
 	}
-	if _, err := s.store.CreateRepo(ctx, someone, "acme", s.name, "main"); err != nil {
+	if _, err := s.store.CreateRepo(ctx, someone, "acme", s.name, "main", nil); err != nil {
 		rt.Fatalf("CreateRepo: %v", err)
 	}
 	s.m = newModel()
@@ -522,7 +522,7 @@ func TestRepoBehavesLikeItsModel(t *testing.T) {
 			s := &machine{t: t, open: start(t), dir: t.TempDir(), name: fmt.Sprint("repo-", n), m: newModel()}
 			s.start()
 			defer func() { s.stop() }()
-			if _, err := s.store.CreateRepo(t.Context(), someone, "acme", s.name, "main"); err != nil {
+			if _, err := s.store.CreateRepo(t.Context(), someone, "acme", s.name, "main", nil); err != nil {
 				rt.Fatalf("CreateRepo: %v", err)
 			}
 			s.openRepo()

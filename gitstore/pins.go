@@ -42,6 +42,7 @@ type pinRecord struct {
 }
 
 const (
+	maxPinID     = 64                         // bytes
 	maxPinHolder = 256                        // bytes
 	maxPinTTL    = 100 * 365 * 24 * time.Hour // a pin for longer is one without an end
 )
@@ -71,33 +72,70 @@ func pinEnd(at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro()))
 }
 
-// Pin keeps commit for holder, for ttl, or without an end if ttl is zero. The caller
-// must be able to reach the commit from a ref or pin it may read; otherwise, and if
-// it is no commit, the answer is ErrObjectNotFound. Errors: ErrInvalid.
-func (r *Repo) Pin(ctx context.Context, c Caller, commit refpolicy.OID, holder string, ttl time.Duration) (Pin, error) {
+// PinSpec asks for a pin.
+type PinSpec struct {
+	OID    refpolicy.OID // a commit
+	Holder string
+	TTL    time.Duration // 0: until it is deleted
+	Once   *ledger.Once[Pin]
+}
+
+// NewPinID makes an id that no pin has.
+func NewPinID() string { return pinIDs + strings.ReplaceAll(uuid.NewString(), "-", "") }
+
+const pinIDs = "pin_" // what ids begin with
+
+func checkPin(holder string, ttl time.Duration) error {
 	switch {
 	case holder == "" || len(holder) > maxPinHolder || !utf8.ValidString(holder) || strings.ContainsFunc(holder, unicode.IsControl):
-		return Pin{}, invalidf("holder is 1 to %d bytes of text", maxPinHolder)
+		return invalidf("holder is 1 to %d bytes of text", maxPinHolder)
 	case ttl < 0 || ttl > maxPinTTL:
-		return Pin{}, invalidf("a pin's time is more than 0 and at most %d s", int64(maxPinTTL/time.Second))
+		return invalidf("a pin's time is more than 0 and at most %d s", int64(maxPinTTL/time.Second))
+	}
+	return nil
+}
+
+// newPinRecord is the record of a pin made now.
+func newPinRecord(c Caller, commit refpolicy.OID, holder string, ttl time.Duration, now time.Time) pinRecord {
+	rec := pinRecord{OID: commit, Holder: holder, By: c.Actor.Subject, CreatedAt: now}
+	if ttl > 0 {
+		rec.ExpiresAt = now.Add(ttl).Truncate(time.Microsecond)
+	}
+	return rec
+}
+
+// rider is what makes the pin exist.
+func (p pinRecord) rider(id string) ledger.Rider {
+	return ledger.Rider{
+		Checks: []ledger.Check{ledger.Absent(pinKey(id))},
+		Sets:   []ledger.Set{{Key: pinKey(id), Value: mustJSON(p)}, {Key: pinnedKey(p.OID, id), Value: pinEnd(p.ExpiresAt)}},
+	}
+}
+
+// Pin keeps a commit for a holder, for a time or without an end. The caller must be
+// able to reach the commit from a ref or pin it may read; otherwise, and if it is no
+// commit, the answer is ErrObjectNotFound. Errors: ErrInvalid.
+func (r *Repo) Pin(ctx context.Context, c Caller, s PinSpec) (Pin, error) {
+	if err := checkPin(s.Holder, s.TTL); err != nil {
+		return Pin{}, err
 	}
 	ctx, end, err := r.store.work(ctx)
 	if err != nil {
 		return Pin{}, err
 	}
 	defer end()
-	id := "pin_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	id := NewPinID()
 	for range doorTries {
-		p, err := r.pin(ctx, c, id, pinRecord{OID: commit, Holder: holder, By: c.Actor.Subject}, ttl)
+		p, err := r.pin(ctx, c, id, s)
 		if !genMoved(err) {
-			return p, r.orGone(err)
+			return p, r.orGone(r.orRepeated(ctx, s.Once.StoreKey(), err))
 		}
 		// A prune has begun: what was proved may be among what it takes. Proved anew, it is not.
 	}
-	return Pin{}, fmt.Errorf("pin %s: %w: pruning does not end", commit, ledger.ErrUnavailable)
+	return Pin{}, fmt.Errorf("pin %s: %w: pruning does not end", s.OID, ledger.ErrUnavailable)
 }
 
-func (r *Repo) pin(ctx context.Context, c Caller, id string, rec pinRecord, ttl time.Duration) (Pin, error) {
+func (r *Repo) pin(ctx context.Context, c Caller, id string, s PinSpec) (Pin, error) {
 	gen, err := readKey(ctx, r.ledger.PeekKeys, r.space, genKey)
 	if err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)
@@ -105,23 +143,22 @@ func (r *Repo) pin(ctx context.Context, c Caller, id string, rec pinRecord, ttl 
 	if gen == nil {
 		return Pin{}, ErrRepoNotFound
 	}
-	if err := r.provePinned(ctx, c, rec.OID); err != nil {
+	if err := r.provePinned(ctx, c, s.OID); err != nil {
 		return Pin{}, err
 	}
 	now, err := r.ledger.Now(ctx)
 	if err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)
 	}
-	rec.CreatedAt = now
-	if ttl > 0 {
-		rec.ExpiresAt = now.Add(ttl).Truncate(time.Microsecond)
-	}
-	_, err = r.ledger.Apply(ctx, ledger.Batch{
-		Space:  r.space,
-		Checks: []ledger.Check{ledger.Equal(genKey, gen), ledger.Absent(pinKey(id))},
-		Sets:   []ledger.Set{{Key: pinKey(id), Value: mustJSON(rec)}, {Key: pinnedKey(rec.OID, id), Value: pinEnd(rec.ExpiresAt)}},
-	})
+	rec := newPinRecord(c, s.OID, s.Holder, s.TTL, now)
+	once, err := s.Once.Rider(rec.pin(id), now)
 	if err != nil {
+		return Pin{}, err
+	}
+	b := ledger.Batch{Space: r.space, Checks: []ledger.Check{ledger.Equal(genKey, gen)}}
+	b.Carry(rec.rider(id))
+	b.Carry(once)
+	if _, err = r.ledger.Apply(ctx, b); err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)
 	}
 	return rec.pin(id), nil
@@ -149,20 +186,26 @@ func (r *Repo) provePinned(ctx context.Context, c Caller, commit refpolicy.OID) 
 	return missing
 }
 
-// Unpin deletes a pin. What only it kept goes with the next prune. Errors:
-// ErrPinNotFound, also for a pin the caller may not see.
-func (r *Repo) Unpin(ctx context.Context, c Caller, id string) error {
+// Unpin deletes a pin. What only it kept goes with the next prune. once, which may be
+// nil, is told the pin as it was. Errors: ErrPinNotFound, also for a pin the caller may
+// not see.
+func (r *Repo) Unpin(ctx context.Context, c Caller, id string, once *ledger.Once[Pin]) error {
 	for range doorTries {
-		err := r.unpin(ctx, c, id)
-		var check *ledger.CheckError
-		if !errors.As(err, &check) {
+		err := r.unpin(ctx, c, id, once)
+		if err = r.orRepeated(ctx, once.StoreKey(), err); !isCheck(err) {
 			return r.orGone(err)
 		}
 	}
 	return fmt.Errorf("unpin: %w: the pin keeps changing", ledger.ErrUnavailable)
 }
 
-func (r *Repo) unpin(ctx context.Context, c Caller, id string) error {
+// isCheck reports whether a batch was refused by a check.
+func isCheck(err error) bool {
+	var check *ledger.CheckError
+	return errors.As(err, &check)
+}
+
+func (r *Repo) unpin(ctx context.Context, c Caller, id string, once *ledger.Once[Pin]) error {
 	gen, raw, rec, err := r.readPin(ctx, id)
 	if err != nil {
 		return err
@@ -181,13 +224,18 @@ func (r *Repo) unpin(ctx context.Context, c Caller, id string) error {
 	if rec.EndedIn, err = strconv.ParseUint(string(gen), 10, 64); err != nil {
 		return fmt.Errorf("read prune generation: %w", err)
 	}
-	_, err = r.ledger.Apply(ctx, ledger.Batch{
+	kept, err := once.Rider(rec.pin(id), now)
+	if err != nil {
+		return err
+	}
+	b := ledger.Batch{
 		Space:   r.space,
 		Checks:  []ledger.Check{ledger.Equal(genKey, gen), ledger.Equal(pinKey(id), raw)},
 		Sets:    []ledger.Set{{Key: pinKey(id), Value: mustJSON(rec)}},
 		Deletes: []string{pinnedKey(rec.OID, id)},
-	})
-	if err != nil {
+	}
+	b.Carry(kept)
+	if _, err = r.ledger.Apply(ctx, b); err != nil {
 		return fmt.Errorf("unpin: %w", err)
 	}
 	return nil
@@ -195,7 +243,7 @@ func (r *Repo) unpin(ctx context.Context, c Caller, id string) error {
 
 // readPin reads a pin's record together with the prune generation.
 func (r *Repo) readPin(ctx context.Context, id string) (gen, raw []byte, rec pinRecord, err error) {
-	if !strings.HasPrefix(id, "pin_") || len(id) > 64 {
+	if !strings.HasPrefix(id, pinIDs) || len(id) > maxPinID {
 		return nil, nil, rec, ErrPinNotFound
 	}
 	v, err := r.ledger.Read(ctx, r.space)
@@ -311,6 +359,20 @@ func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []
 		}
 	}
 	return visible, nil
+}
+
+// Pinned reports whether a live pin names the object.
+func (r *Repo) Pinned(ctx context.Context, oid refpolicy.OID) (bool, error) {
+	v, err := r.ledger.Read(ctx, r.space)
+	if err != nil {
+		return false, fmt.Errorf("read pins: %w", err)
+	}
+	defer v.Close()
+	ok, err := r.pinned(ctx, v, oid)
+	if err != nil {
+		return false, fmt.Errorf("read pins: %w", err)
+	}
+	return ok, nil
 }
 
 // pinned reports whether a pin holds the object now. The clock is read after the

@@ -235,7 +235,7 @@ var syncPoints = []struct {
 			return err
 		}, sets("site", sessionA, head.OID))
 		c.commit(r, testCommit{target: sessionA, files: map[string]string{"a": "of the session\n"}})
-		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA) }, sets("site", sessionA, refpolicy.OID{}))
+		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA, nil) }, sets("site", sessionA, refpolicy.OID{}))
 	}},
 	{"merge of packs", func(t *testing.T, c *cutStore, r *Repo) {
 		for i := range 3 {
@@ -250,14 +250,14 @@ var syncPoints = []struct {
 	}},
 	{"prune", func(t *testing.T, c *cutStore, r *Repo) {
 		mustCommitUncut(c, r, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "of the session\n"}})
-		if _, err := r.Pin(t.Context(), someone, c.told.repos["site"][mainRef], "holder", 0); err != nil {
+		if _, err := r.Pin(t.Context(), someone, PinSpec{OID: c.told.repos["site"][mainRef], Holder: "holder"}); err != nil {
 			t.Fatalf("Pin: %v", err)
 		}
 		if err := r.Settle(t.Context()); err != nil {
 			t.Fatalf("Settle: %v", err)
 		}
 		mustCommitUncut(c, r, testCommit{target: sessionA, files: map[string]string{"b": "hot\n"}})
-		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA) }, sets("site", sessionA, refpolicy.OID{}))
+		c.step(func() error { return r.DeleteBranch(t.Context(), someone, sessionA, nil) }, sets("site", sessionA, refpolicy.OID{}))
 		c.step(func() error {
 			report, err := r.prune(t.Context(), true)
 			if err == nil && (report.Condemned != 1 || report.Written != 1) {
@@ -295,7 +295,7 @@ var syncPoints = []struct {
 	{"repos", func(t *testing.T, c *cutStore, r *Repo) {
 		create := func(name string) {
 			c.step(func() error {
-				_, err := c.store.CreateRepo(t.Context(), someone, "acme", name, "main")
+				_, err := c.store.CreateRepo(t.Context(), someone, "acme", name, "main", nil)
 				return err
 			}, func(repos map[string]map[refpolicy.RefName]refpolicy.OID) {
 				repos[name] = map[refpolicy.RefName]refpolicy.OID{}
@@ -308,7 +308,7 @@ var syncPoints = []struct {
 		}
 		c.commitTo("second", second, testCommit{target: mainRef, files: map[string]string{"big": strings.Repeat("0123456789", 1000)}})
 		c.step(func() error {
-			_, err := c.store.DeleteRepo(t.Context(), someone, "acme", "second")
+			_, err := c.store.DeleteRepo(t.Context(), someone, "acme", "second", nil)
 			return err
 		}, func(repos map[string]map[refpolicy.RefName]refpolicy.OID) { delete(repos, "second") })
 		create("second")
@@ -493,7 +493,7 @@ func works(s *Store) error {
 	for _, name := range []string{"site", "second"} {
 		r, err := s.Repo(ctx, "acme", name)
 		if errors.Is(err, ErrRepoNotFound) {
-			if _, err = s.CreateRepo(ctx, someone, "acme", name, "main"); err == nil {
+			if _, err = s.CreateRepo(ctx, someone, "acme", name, "main", nil); err == nil {
 				r, err = s.Repo(ctx, "acme", name)
 			}
 		}

@@ -2,9 +2,11 @@ package gitstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +22,7 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{foreign: map[string]bool{}, now: st.now, gen: st.gen}
+	p := &prepared{foreign: map[checkID]bool{}, now: st.now, gen: st.gen}
 	if d.written && !bytes.Equal(st.gen, d.gen) {
 		// A prune began between two batches: what no ref of the earlier one reaches may go.
 		d.fail(todo, fmt.Errorf("%w: pruning began in the middle of the update", ledger.ErrUnavailable))
@@ -34,9 +36,8 @@ func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
 		return nil, err
 	}
 	p.todo = d.openOf(p.todo)
-	d.guarded(ctx, p, st.info)
-	if len(p.todo) == 0 {
-		return p, nil
+	if err := d.guarded(ctx, p, st.info); err != nil || len(p.todo) == 0 {
+		return p, err
 	}
 	place := make(map[int]int, len(todo)) // index of a change -> its place in what was read
 	for n, i := range todo {
@@ -58,11 +59,15 @@ func (r *Repo) readings() [2]reading {
 
 // judged reads the present state and lets it judge the changes. What would be
 // refused by something that is not durable yet is judged again by what is: nobody
-// is told of a change that a failing disk could still take back.
+// is told of a change that a failing disk could still take back. That the update was
+// made before comes out of the same reading, and is told before any judgement.
 func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
 	for _, by := range d.r.readings() {
 		if st, err = d.read(ctx, todo, by); err != nil {
 			return nil, err
+		}
+		if st.kept != nil {
+			continue
 		}
 		refused := false
 		for n, i := range todo {
@@ -74,7 +79,7 @@ func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
 			break
 		}
 	}
-	return st, nil
+	return st, ledger.Repeated(st.kept)
 }
 
 // proved takes out the changes whose objects refer to what the caller may not read.
@@ -120,33 +125,71 @@ func refutes(err error) bool {
 }
 
 // guarded asks the guard and takes its conditions, and those of the caller, into
-// the batch. Of changes that are not atomic only those are refused that the guard
-// refuses alone as well.
-func (d *door) guarded(ctx context.Context, p *prepared, repo RepoInfo) {
+// the batch. Its error is a failure of the store; refusals are verdicts.
+func (d *door) guarded(ctx context.Context, p *prepared, repo RepoInfo) error {
 	answer, err := d.askGuard(ctx, repo, p.todo, p.now)
-	if err != nil && !d.u.Atomic && len(p.todo) > 1 {
-		for _, i := range p.todo {
-			_, d.results[i].Err = d.askGuard(ctx, repo, []int{i}, p.now)
-		}
-		p.todo = d.openOf(p.todo)
-		answer, err = d.askGuard(ctx, repo, p.todo, p.now)
+	if err != nil && len(p.todo) > 1 && (d.u.Intent == nil || !d.u.Atomic) {
+		answer, err = d.askOneByOne(ctx, p, repo, err)
 	}
-	if err != nil {
-		for _, i := range p.todo {
-			d.results[i].Err = err
-		}
+	switch {
+	case fails(err):
+		return fmt.Errorf("ask guard: %w", err)
+	case err != nil:
+		d.fail(p.todo, err)
 		p.todo = nil
-		return
+	}
+	if len(p.todo) == 0 {
+		return nil
 	}
 	p.batch.Carry(answer.Rider)
+	p.event = answer.Event
+	for n, session := range answer.Sessions {
+		if session != "" && n < len(p.todo) {
+			if p.sessions == nil {
+				p.sessions = make(map[int]string, len(p.todo))
+			}
+			p.sessions[p.todo[n]] = session
+		}
+	}
 	if d.begun {
-		return
+		return nil
 	}
 	for _, c := range d.u.Checks {
-		p.foreign[c.Key] = true
+		p.foreign[checkOf(c)] = true
 	}
 	p.batch.Checks = append(p.batch.Checks, d.u.Checks...)
 	p.batch.Sets = append(p.batch.Sets, d.u.Sets...)
+	return nil
+}
+
+// askOneByOne finds out which changes the guard means, which has refused all of them
+// together with err. Of changes that are not atomic the others are asked for again;
+// if it refuses none by itself, all are refused.
+func (d *door) askOneByOne(ctx context.Context, p *prepared, repo RepoInfo, err error) (GuardAnswer, error) {
+	refused := false
+	for _, i := range p.todo {
+		_, alone := d.askGuard(ctx, repo, []int{i}, p.now)
+		if fails(alone) {
+			return GuardAnswer{}, alone
+		}
+		d.results[i].Err = alone
+		refused = refused || alone != nil
+	}
+	if !refused && d.u.Atomic {
+		return GuardAnswer{}, err
+	}
+	p.todo = d.openOf(p.todo)
+	return d.askGuard(ctx, repo, p.todo, p.now)
+}
+
+// fails tells failures of the store, or of the request, from a guard's refusals.
+func fails(err error) bool {
+	for _, failure := range []error{ledger.ErrUnavailable, ledger.ErrClosed, ledger.ErrNoSpace, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, failure) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int, now time.Time) (GuardAnswer, error) {
@@ -161,16 +204,45 @@ func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int, now time
 	return g.Guard(ctx, GuardRequest{Repo: repo, Changes: changes, Actor: d.u.Caller.Actor, Now: now, Intent: d.u.Intent})
 }
 
-// fill makes the batch: refs with the indexes over them, objects, pack, log entry.
+// fill makes the batch: refs with the indexes over them, objects, pack, pins, log
+// entry, and the answer that is kept for a repeated call.
 func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]int) error {
 	b := &p.batch
 	b.Space = d.r.space
 	gen := st.gen
 	if d.u.proofIn != nil {
-		gen, p.foreign[genKey] = d.u.proofIn, true
+		gen = d.u.proofIn
+		p.foreign[checkOf(ledger.Equal(genKey, gen))] = true
 	}
 	b.Checks = append(b.Checks, ledger.Equal(genKey, gen))
-	entry := LogEntry{Type: entryRefs, Actor: d.u.Caller.Actor}
+	changes, err := d.fillRefs(ctx, p, st, place)
+	if err != nil {
+		return err
+	}
+	if len(changes) > 0 || p.event.Type != "" {
+		b.Log = mustJSON(d.entry(p, changes))
+	}
+	if len(changes) > 0 && !d.written {
+		p.carries = true
+		if err := d.fillObjects(p, st); err != nil {
+			return err
+		}
+	}
+	if d.begun {
+		return nil
+	}
+	if err := d.fillPins(ctx, p); err != nil {
+		return err
+	}
+	rider, err := d.u.Once.Rider(UpdateResult{At: p.now, Refs: slices.Clone(d.results)}, p.now)
+	b.Carry(rider)
+	return err
+}
+
+// fillRefs checks each ref and moves it. It returns what moves.
+func (d *door) fillRefs(ctx context.Context, p *prepared, st *state, place map[int]int) ([]LogChange, error) {
+	b := &p.batch
+	changes := make([]LogChange, 0, len(p.todo))
 	checkedMeta := false
 	for _, i := range p.todo {
 		res := &d.results[i]
@@ -181,25 +253,38 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 			b.Checks = append(b.Checks, ledger.Equal(refKey(res.Ref), st.raw[n]))
 		}
 		if res.Old == res.New {
+			if !res.New.IsZero() {
+				res.State = st.recs[n].ref(res.Ref)
+			}
 			continue // nothing moves, but the expectation is checked
 		}
 		if res.Kind == refpolicy.Delete && !checkedMeta {
 			b.Checks, checkedMeta = append(b.Checks, ledger.Equal(metaKey, st.meta)), true
 		}
 		if err := d.fillRef(ctx, p, res, st, st.recs[n]); err != nil {
-			return err
+			return nil, err
 		}
-		entry.Changes = append(entry.Changes, LogChange{res.Ref, res.Old, res.New, res.Kind.String()})
+		changes = append(changes, LogChange{res.Ref, res.Old, res.New, res.Kind.String(), p.sessions[i]})
 	}
-	if len(entry.Changes) == 0 {
-		return nil
+	return changes, nil
+}
+
+// entry is the log entry of a batch: what the guard says of it, and what moved.
+func (d *door) entry(p *prepared, changes []LogChange) LogEntry {
+	e := LogEntry{
+		Type: cmp.Or(p.event.Type, entryRefs), Actor: d.u.Caller.Actor, Changes: changes,
+		Session: p.event.Session, Data: p.event.Data,
 	}
-	b.Log = mustJSON(entry)
-	if d.written {
-		return nil
+	if e.Session != "" || len(changes) == 0 {
+		return e
 	}
-	p.carries = true
-	return d.fillObjects(p, st)
+	for _, c := range changes {
+		if c.Session != changes[0].Session {
+			return e
+		}
+	}
+	e.Session = changes[0].Session
+	return e
 }
 
 func (d *door) fillRef(ctx context.Context, p *prepared, res *RefResult, st *state, old refRecord) error {
@@ -238,6 +323,7 @@ func (d *door) fillRef(ctx context.Context, p *prepared, res *RefResult, st *sta
 	if peeled != res.New {
 		rec.peeled = peeled
 	}
+	res.State = rec.ref(res.Ref)
 	b.Sets = append(b.Sets,
 		ledger.Set{Key: refKey(res.Ref), Value: rec.encode()},
 		ledger.Set{Key: tipKey(res.New, res.Ref)})

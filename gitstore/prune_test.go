@@ -74,14 +74,14 @@ func TestA10_StatesAndPins(t *testing.T) {
 			for _, s := range states {
 				wantReadable(t, r, s, true)
 			}
-			if _, err := r.Pin(t.Context(), someone, states[20], "a reader", 0); err != nil {
+			if _, err := r.Pin(t.Context(), someone, PinSpec{OID: states[20], Holder: "a reader"}); err != nil {
 				t.Fatalf("Pin: %v", err)
 			}
 			gcNow(t, r)
 			for _, s := range states {
 				wantReadable(t, r, s, true)
 			}
-			if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+			if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 				t.Fatalf("DeleteBranch: %v", err)
 			}
 			report := gcNow(t, r)
@@ -120,10 +120,10 @@ func TestPI18_PinsEnd(t *testing.T) {
 	for i, ttl := range []time.Duration{time.Hour, 0, 0} {
 		branch := refpolicy.RefName(fmt.Sprintf("refs/heads/s%d", i))
 		at[i] = mustCommit(t, r, someone, testCommit{target: branch, base: mainRef, files: map[string]string{"a": fmt.Sprint(i)}}).Commit
-		if pins[i], err = r.Pin(t.Context(), someone, at[i], "holder", ttl); err != nil {
+		if pins[i], err = r.Pin(t.Context(), someone, PinSpec{OID: at[i], Holder: "holder", TTL: ttl}); err != nil {
 			t.Fatalf("Pin: %v", err)
 		}
-		if err := r.DeleteBranch(t.Context(), someone, branch); err != nil {
+		if err := r.DeleteBranch(t.Context(), someone, branch, nil); err != nil {
 			t.Fatalf("DeleteBranch: %v", err)
 		}
 	}
@@ -133,11 +133,11 @@ func TestPI18_PinsEnd(t *testing.T) {
 		wantReadable(t, r, oid, true)
 	}
 	clock.forward(2 * time.Second)
-	if err := r.Unpin(t.Context(), someone, pins[1].ID); err != nil {
+	if err := r.Unpin(t.Context(), someone, pins[1].ID, nil); err != nil {
 		t.Errorf("Unpin: %v", err)
 	}
 	for _, p := range pins[:2] {
-		if err := r.Unpin(t.Context(), someone, p.ID); !errors.Is(err, ErrPinNotFound) {
+		if err := r.Unpin(t.Context(), someone, p.ID, nil); !errors.Is(err, ErrPinNotFound) {
 			t.Errorf("Unpin of an ended pin = %v, want ErrPinNotFound", err)
 		}
 	}
@@ -151,7 +151,7 @@ func TestPI18_PinsEnd(t *testing.T) {
 	if n := countKeys(t, r, pinKeys) + countKeys(t, r, pinnedKeys); n != 2 {
 		t.Errorf("%d keys of pins are left, want record and index of one", n)
 	}
-	if _, err := r.Pin(t.Context(), someone, at[0], "late", 0); !errors.Is(err, ErrObjectNotFound) {
+	if _, err := r.Pin(t.Context(), someone, PinSpec{OID: at[0], Holder: "late"}); !errors.Is(err, ErrObjectNotFound) {
 		t.Errorf("Pin of a pruned commit = %v, want ErrObjectNotFound", err)
 	}
 }
@@ -181,10 +181,10 @@ var leans = []struct {
 }
 
 func deleteA(ctx context.Context, r *Repo, _ Pin) error {
-	return r.DeleteBranch(ctx, someone, sessionA)
+	return r.DeleteBranch(ctx, someone, sessionA, nil)
 }
 
-func unpin(ctx context.Context, r *Repo, pin Pin) error { return r.Unpin(ctx, someone, pin.ID) }
+func unpin(ctx context.Context, r *Repo, pin Pin) error { return r.Unpin(ctx, someone, pin.ID, nil) }
 
 // A write of the new generation is proved by a branch or pin that goes before the
 // prune reads refs and pins, and is applied only after the prune has ended. What it
@@ -198,11 +198,11 @@ func TestPruneKeepsWhatAProofLeantOn(t *testing.T) {
 				mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 				old := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "leant on\n"}}).Commit
 				dead := mustCommit(t, r, someone, testCommit{target: "refs/heads/dead", base: mainRef, files: map[string]string{"a": "dead\n"}}).Commit
-				pin, err := r.Pin(t.Context(), someone, old, "holder", 0)
+				pin, err := r.Pin(t.Context(), someone, PinSpec{OID: old, Holder: "holder"})
 				if err != nil {
 					t.Fatalf("Pin: %v", err)
 				}
-				if err := r.DeleteBranch(t.Context(), someone, "refs/heads/dead"); err != nil {
+				if err := r.DeleteBranch(t.Context(), someone, "refs/heads/dead", nil); err != nil {
 					t.Fatalf("DeleteBranch: %v", err)
 				}
 				if err := lean.only(t.Context(), r, pin); err != nil {
@@ -257,7 +257,7 @@ func TestPruneMakesOldProofsFail(t *testing.T) {
 			old := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "going\n"}}).Commit
 			tier.settle(t, r)
 			h.hook(func(b ledger.Batch) bool { return b.Log != nil }, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
-				if err := r.DeleteBranch(ctx, someone, sessionA); err != nil {
+				if err := r.DeleteBranch(ctx, someone, sessionA, nil); err != nil {
 					t.Errorf("DeleteBranch: %v", err)
 				}
 				gcNow(t, r)
@@ -278,7 +278,7 @@ func TestReplacedPacksStayForReaders(t *testing.T) {
 	r := newTestRepo(t, openTestStore(t, func(o *Options) { o.Ledger, o.Limits.PackGrace = db, time.Hour }), "repo")
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 	dead := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": strings.Repeat("dead\n", 100)}}).Commit
-	if err := errors.Join(r.Settle(t.Context()), r.DeleteBranch(t.Context(), someone, sessionA)); err != nil {
+	if err := errors.Join(r.Settle(t.Context()), r.DeleteBranch(t.Context(), someone, sessionA, nil)); err != nil {
 		t.Fatalf("settle and delete: %v", err)
 	}
 	if report, err := r.prune(t.Context(), true); err != nil || report.Condemned != 1 || report.Written != 1 || report.Bytes <= 0 {

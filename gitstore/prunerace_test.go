@@ -93,7 +93,7 @@ func (u *reuser) round(ctx context.Context) error {
 			}
 		})
 	}
-	err = u.r.DeleteBranch(ctx, someone, branch)
+	err = u.r.DeleteBranch(ctx, someone, branch, nil)
 	u.g.bury(made)
 	wg.Wait()
 	if err := errors.Join(err, raced); err != nil {
@@ -112,7 +112,7 @@ func (u *reuser) revive(ctx context.Context) error {
 	case 0: // restore
 		_, err = u.r.CreateBranch(ctx, someone, BranchSpec{Target: u.next(), Base: c.Commit.String()})
 	case 1:
-		_, err = u.r.Pin(ctx, someone, c.Commit, u.name, 0)
+		_, err = u.r.Pin(ctx, someone, PinSpec{OID: c.Commit, Holder: u.name})
 	case 2: // a push on top of it, which says that the server has the rest
 		err = u.push(ctx, newCommitOn(c.Tree, c.Commit))
 	case 3: // its tree on a live parent

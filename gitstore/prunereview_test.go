@@ -36,7 +36,7 @@ func TestDeadCommitWithoutItsParent(t *testing.T) {
 				files[fmt.Sprint("f", n)] = fmt.Sprint(n)
 			}
 			mustCommit(t, r, someone, testCommit{target: mainRef, files: files})
-			err := errors.Join(r.Settle(t.Context()), r.DeleteBranch(t.Context(), someone, "refs/heads/s"))
+			err := errors.Join(r.Settle(t.Context()), r.DeleteBranch(t.Context(), someone, "refs/heads/s", nil))
 			if err != nil {
 				t.Fatalf("settle and delete: %v", err)
 			}
@@ -85,7 +85,7 @@ func TestUpkeepLeavesReadersTheirTime(t *testing.T) {
 			mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 			read := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "being read\n"}}).Commit
 			tier.settle(t, r)
-			if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+			if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 				t.Fatalf("DeleteBranch: %v", err)
 			}
 			if report, err := r.gc(t.Context(), false); err != nil || report.Prune.Dead != 3 {
@@ -122,10 +122,10 @@ func TestPruneKeepsPinsThatHoldByAnotherClock(t *testing.T) {
 	r := newTestRepo(t, open(a), "repo")
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "main\n"}})
 	old := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"a": "pinned\n"}}).Commit
-	if _, err := r.Pin(t.Context(), someone, old, "holder", time.Hour); err != nil {
+	if _, err := r.Pin(t.Context(), someone, PinSpec{OID: old, Holder: "holder", TTL: time.Hour}); err != nil {
 		t.Fatalf("Pin: %v", err)
 	}
-	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+	if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	other, err := open(lateLedger{b, 10 * time.Second}).Repo(t.Context(), "acme", "repo")
@@ -220,7 +220,7 @@ func TestUpkeepGoesOnWhenPruningFails(t *testing.T) {
 	if report, err := r.gc(t.Context(), false); err != nil || report.Merged < 2 {
 		t.Errorf("gc afterwards = %+v, %v; want packs merged", report, err)
 	}
-	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+	if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 		t.Errorf("DeleteBranch: %v", err)
 	}
 }

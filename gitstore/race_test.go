@@ -165,7 +165,7 @@ func TestParallelCreateAndDeleteOfOneRepo(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for range 12 {
-					switch _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main"); {
+					switch _, err := s.CreateRepo(t.Context(), someone, "acme", "one", "main", nil); {
 					case err == nil:
 						created.Add(1)
 					case !errors.Is(err, ErrRepoExists):
@@ -178,7 +178,7 @@ func TestParallelCreateAndDeleteOfOneRepo(t *testing.T) {
 					if err != nil && !errors.Is(err, ErrRepoNotFound) && !errors.Is(err, ErrNoChanges) && !isMovedErr(err) {
 						t.Errorf("use of a repo that comes and goes: %v", err)
 					}
-					switch _, err := s.DeleteRepo(t.Context(), someone, "acme", "one"); {
+					switch _, err := s.DeleteRepo(t.Context(), someone, "acme", "one", nil); {
 					case err == nil:
 						deleted.Add(1)
 					case !errors.Is(err, ErrRepoNotFound):
@@ -212,7 +212,7 @@ func TestDeleteRepoUnderWork(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Limits.SettleObjects, o.Limits.HotPackBytes, o.Logger = 10, 2000, quiet })
 	for round := range 4 {
 		name := fmt.Sprint("doomed-", round)
-		if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
+		if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main", nil); err != nil {
 			t.Fatalf("CreateRepo: %v", err)
 		}
 		r, err := s.Repo(t.Context(), "acme", name)
@@ -259,7 +259,7 @@ func TestDeleteRepoUnderWork(t *testing.T) {
 				t.Fatalf("Refs: %v", err)
 			}
 		}
-		if _, err := s.DeleteRepo(t.Context(), someone, "acme", name); err != nil {
+		if _, err := s.DeleteRepo(t.Context(), someone, "acme", name, nil); err != nil {
 			t.Fatalf("DeleteRepo: %v", err)
 		}
 		wg.Wait()
@@ -284,7 +284,7 @@ func TestCloseUnderWork(t *testing.T) {
 			t.Fatalf("Open: %v", err)
 		}
 		if round == 0 {
-			if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main"); err != nil {
+			if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main", nil); err != nil {
 				t.Fatalf("CreateRepo: %v", err)
 			}
 		}
@@ -352,7 +352,7 @@ func TestCloseUnderWork(t *testing.T) {
 func TestCloseEndsWorkThatHangs(t *testing.T) {
 	h := &hookedLedger{Ledger: openTestLedger(t)}
 	s := openTestStore(t, func(o *Options) { o.Ledger = h })
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "acme", "site")
@@ -386,6 +386,7 @@ type fakeGuard struct {
 	refuse map[refpolicy.RefName]error
 	checks []ledger.Check
 	sets   []ledger.Set
+	stale  int // how often what it answers is out of date
 	asked  atomic.Int64
 }
 
@@ -398,6 +399,10 @@ func (g *fakeGuard) Guard(_ context.Context, q GuardRequest) (GuardAnswer, error
 		if err := g.refuse[c.Ref]; err != nil {
 			return GuardAnswer{}, err
 		}
+	}
+	if g.stale > 0 {
+		g.stale--
+		return GuardAnswer{Rider: ledger.Rider{Checks: []ledger.Check{ledger.Equal("x/fence", []byte("old"))}}}, nil
 	}
 	return GuardAnswer{Rider: ledger.Rider{Checks: g.checks, Sets: g.sets}}, nil
 }
@@ -429,7 +434,7 @@ func TestGuardRidesInTheBatch(t *testing.T) {
 			_, err := r.CreateBranch(t.Context(), someone, BranchSpec{Target: "refs/heads/b", Base: "main~1", Force: true})
 			return err
 		}},
-		{"delete branch", func() error { return r.DeleteBranch(t.Context(), someone, "refs/heads/b") }},
+		{"delete branch", func() error { return r.DeleteBranch(t.Context(), someone, "refs/heads/b", nil) }},
 	}
 	for _, road := range roads {
 		before, err := r.Refs(t.Context(), someone, "refs/", "", 0)
@@ -441,17 +446,20 @@ func TestGuardRidesInTheBatch(t *testing.T) {
 			t.Errorf("%s that the guard refuses: %v, want its error", road.name, err)
 		}
 		g.refuse, g.checks = nil, []ledger.Check{ledger.Equal("x/lease", []byte("mine"))}
-		var check *ledger.CheckError
-		if err := road.run(); !errors.As(err, &check) || check.Key != "x/lease" {
-			t.Errorf("%s whose guard's check fails: %v, want its CheckError", road.name, err)
+		if err := road.run(); !errors.Is(err, ledger.ErrUnavailable) {
+			t.Errorf("%s whose guard's check never holds: %v, want ErrUnavailable", road.name, err)
 		}
 		after, err := r.Refs(t.Context(), someone, "refs/", "", 0)
 		if err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
 			t.Errorf("%s was refused, refs went from %v to %v (%v)", road.name, before, after, err)
 		}
-		g.checks, g.sets = nil, []ledger.Set{{Key: "x/seen", Value: []byte(road.name)}}
+		g.stale, g.checks, g.sets = 2, nil, []ledger.Set{{Key: "x/seen", Value: []byte(road.name)}}
+		asked := g.asked.Load()
 		if err := road.run(); err != nil {
-			t.Errorf("%s: %v", road.name, err)
+			t.Errorf("%s whose guard's check holds the third time: %v", road.name, err)
+		}
+		if n := g.asked.Load() - asked; n < 3 {
+			t.Errorf("%s asked the guard %d times, want it asked anew whenever its check failed", road.name, n)
 		}
 		raw, err := readKey(t.Context(), r.ledger.ReadKeys, r.space, "x/seen")
 		if err != nil || !bytes.Equal(raw, []byte(road.name)) {
@@ -477,8 +485,15 @@ func TestGuardRefusesSomeOfMany(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Update: %v", err)
 		}
+		if err := res.Refusal(); !errors.Is(err, errFenced) {
+			t.Errorf("atomic %v: the refusal is %v, want the guard's", tc.atomic, err)
+		}
 		for i, ref := range res.Refs {
-			if (ref.Err == nil) != tc.want[i] || ref.Err != nil && !errors.Is(ref.Err, errFenced) {
+			why := ErrAtomic
+			if g.refuse[ref.Ref] != nil {
+				why = errFenced
+			}
+			if (ref.Err == nil) != tc.want[i] || ref.Err != nil && !errors.Is(ref.Err, why) {
 				t.Errorf("atomic %v: %s is told %v, want it to pass: %v", tc.atomic, ref.Ref, ref.Err, tc.want[i])
 			}
 			if _, err := r.Ref(t.Context(), someone, ref.Ref); (err == nil) != tc.want[i] {

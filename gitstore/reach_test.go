@@ -72,7 +72,7 @@ func newTwoSessions(t testing.TB, s *Store, name string) twoSessions {
 	first := mustCommit(t, r, someone, testCommit{target: sessionB, base: mainRef, files: map[string]string{"b": "of B\n", "secret/key": "the key of B\n"}})
 	tip := mustCommit(t, r, someone, testCommit{target: sessionB, files: map[string]string{"b": "of B again\n"}})
 	lost := mustCommit(t, r, someone, testCommit{target: "refs/heads/lost", base: mainRef, files: map[string]string{"l": "lost\n"}})
-	if err := r.DeleteBranch(t.Context(), someone, "refs/heads/lost"); err != nil {
+	if err := r.DeleteBranch(t.Context(), someone, "refs/heads/lost", nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	folder := newTree(treeEntry{ModeFile, "key", newBlob("the key of B\n").OID})

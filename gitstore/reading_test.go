@@ -168,7 +168,7 @@ func testStore(t testing.TB, l Limits) *Store {
 func emptyRepo(t testing.TB, l Limits) *Repo {
 	t.Helper()
 	s := testStore(t, l)
-	if _, err := s.CreateRepo(t.Context(), Caller{}, "org", "repo", "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), Caller{}, "org", "repo", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "org", "repo")

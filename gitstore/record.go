@@ -98,10 +98,11 @@ const (
 
 // LogEntry is the form of a log entry; seq and time are the ledger's.
 type LogEntry struct {
-	Type    string      `json:"type"` // entryRefs or entryRepo
-	Actor   Actor       `json:"actor"`
-	Changes []LogChange `json:"changes"`        // of refs; none in an entry about the repo
-	Data    *RepoChange `json:"data,omitempty"` // of an entry about the repo
+	Type    string          `json:"type"` // entryRefs, entryRepo, or what a guard calls it
+	Actor   Actor           `json:"actor"`
+	Changes []LogChange     `json:"changes"`           // of refs; none in an entry about the repo
+	Session string          `json:"session,omitempty"` // whose entry it is, if of one session alone
+	Data    json.RawMessage `json:"data,omitempty"`    // a RepoChange in an entry about the repo, else the guard's
 }
 
 // The types of log entries.
@@ -118,10 +119,11 @@ type RepoChange struct {
 
 // LogChange is one ref's movement in a LogEntry.
 type LogChange struct {
-	Ref  refpolicy.RefName `json:"ref"`
-	Old  refpolicy.OID     `json:"old_sha"`
-	New  refpolicy.OID     `json:"new_sha"`
-	Kind string            `json:"kind"`
+	Ref     refpolicy.RefName `json:"ref"`
+	Old     refpolicy.OID     `json:"old_sha"`
+	New     refpolicy.OID     `json:"new_sha"`
+	Kind    string            `json:"kind"`
+	Session string            `json:"session,omitempty"` // whose the ref is
 }
 
 // mustJSON encodes a record of ours, which cannot fail.

@@ -35,6 +35,29 @@ func (r *Repo) Ref(ctx context.Context, c Caller, name refpolicy.RefName) (Ref, 
 	return decodeRef(name, raw)
 }
 
+// Heads tells where refs are, in their order and all at one moment: the zero Ref for
+// one that is not there. It is not asked who may read them.
+func (r *Repo) Heads(ctx context.Context, names ...refpolicy.RefName) ([]Ref, error) {
+	keys := make([]string, len(names))
+	for n, name := range names {
+		keys[n] = refKey(name)
+	}
+	raw, err := r.ledger.ReadKeys(ctx, r.space, keys...)
+	if err != nil {
+		return nil, fmt.Errorf("read refs: %w", err)
+	}
+	refs := make([]Ref, len(names))
+	for n, name := range names {
+		if raw[n] == nil {
+			continue
+		}
+		if refs[n], err = decodeRef(name, raw[n]); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}
+
 func refOf(ctx context.Context, v ledger.View, name refpolicy.RefName) (Ref, error) {
 	b, err := v.Get(ctx, refKey(name))
 	if err != nil && !errors.Is(err, ledger.ErrNotFound) {

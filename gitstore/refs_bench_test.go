@@ -16,7 +16,7 @@ var manyRefs = flag.Int("refs", 10_000, "sessions' branches of the repo that has
 func newManyRefs(b *testing.B, n int) *Repo {
 	b.Helper()
 	s := openTestStore(b, func(o *Options) { o.Limits.UpkeepEvery = -1 })
-	if _, err := s.CreateRepo(b.Context(), someone, "acme", "many", "main"); err != nil {
+	if _, err := s.CreateRepo(b.Context(), someone, "acme", "many", "main", nil); err != nil {
 		b.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(b.Context(), "acme", "many")
@@ -59,7 +59,7 @@ func BenchmarkF02_ManySessions(b *testing.B) {
 				if _, err := r.CreateBranch(b.Context(), someone, BranchSpec{Target: name, Base: "main"}); err != nil {
 					return err
 				}
-				return r.DeleteBranch(b.Context(), someone, name)
+				return r.DeleteBranch(b.Context(), someone, name, nil)
 			}},
 			{"commit", func() error {
 				serial++

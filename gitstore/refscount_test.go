@@ -138,7 +138,7 @@ func newFleet(t *testing.T, open opener, n int) *fleet {
 		o.Ledger, o.Signatures, o.Limits.UpkeepEvery = l, anySignature{}, -1
 	})
 	name := fmt.Sprint("fleet-of-", n)
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "acme", name)
@@ -206,7 +206,7 @@ func (f *fleet) move(name refpolicy.RefName, to refpolicy.OID) {
 
 func (f *fleet) delete(name refpolicy.RefName) {
 	f.t.Helper()
-	if err := f.r.DeleteBranch(f.t.Context(), someone, name); err != nil {
+	if err := f.r.DeleteBranch(f.t.Context(), someone, name, nil); err != nil {
 		f.t.Fatalf("DeleteBranch(%s): %v", name, err)
 	}
 }
@@ -430,16 +430,16 @@ var fleetWork = []struct {
 		}
 	}},
 	{"pin and unpin", false, func(f *fleet) {
-		p, err := f.r.Pin(f.t.Context(), f.all, f.head, "somebody", time.Hour)
+		p, err := f.r.Pin(f.t.Context(), f.all, PinSpec{OID: f.head, Holder: "somebody", TTL: time.Hour})
 		if err == nil {
-			err = f.r.Unpin(f.t.Context(), f.all, p.ID)
+			err = f.r.Unpin(f.t.Context(), f.all, p.ID, nil)
 		}
 		if err != nil {
 			f.t.Fatalf("Pin and Unpin: %v", err)
 		}
 	}},
 	{"default branch", false, func(f *fleet) {
-		if _, err := f.r.SetDefaultBranch(f.t.Context(), f.all, "main"); err != nil {
+		if _, err := f.r.SetDefaultBranch(f.t.Context(), f.all, "main", nil); err != nil {
 			f.t.Fatalf("SetDefaultBranch: %v", err)
 		}
 	}},

@@ -272,9 +272,9 @@ func (r *Repo) infoOf(raw []byte) (RepoInfo, error) {
 
 // SetDefaultBranch points HEAD at another branch, which must exist unless the
 // repo has no branch at all. The change is in the log; to the branch that it is at
-// already there is none. Errors: ErrRefNotFound, also for a branch the caller may
-// not read.
-func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (RepoInfo, error) {
+// already there is none. once may be nil. Errors: ErrRefNotFound, also for a branch the
+// caller may not read.
+func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
 	name, err := refpolicy.Branch(branch)
 	if err != nil {
 		return RepoInfo{}, err
@@ -283,16 +283,15 @@ func (r *Repo) SetDefaultBranch(ctx context.Context, c Caller, branch string) (R
 		return RepoInfo{}, fmt.Errorf("%w: %s", ErrRefNotFound, name.Short())
 	}
 	for {
-		info, err := r.setDefaultBranch(ctx, c, name)
-		var check *ledger.CheckError
-		if errors.As(err, &check) && ctx.Err() == nil {
+		info, err := r.setDefaultBranch(ctx, c, name, once)
+		if err = r.orRepeated(ctx, once.StoreKey(), err); isCheck(err) && ctx.Err() == nil {
 			continue // somebody changed the record or the branch in between
 		}
 		return info, err
 	}
 }
 
-func (r *Repo) setDefaultBranch(ctx context.Context, c Caller, name refpolicy.RefName) (RepoInfo, error) {
+func (r *Repo) setDefaultBranch(ctx context.Context, c Caller, name refpolicy.RefName, once *ledger.Once[RepoInfo]) (RepoInfo, error) {
 	if err := r.refresh(ctx); err != nil {
 		return RepoInfo{}, err
 	}
@@ -317,23 +316,38 @@ func (r *Repo) setDefaultBranch(ctx context.Context, c Caller, name refpolicy.Re
 		}
 		exists = ledger.Equal(refKey(name), raw)
 	}
+	b := ledger.Batch{Space: r.space, Checks: []ledger.Check{ledger.Equal(metaKey, old.raw), exists}}
 	rec := repoRecord(old.info)
-	if rec.DefaultBranch = name.Short(); rec.DefaultBranch == old.info.DefaultBranch {
+	if rec.DefaultBranch = name.Short(); rec.DefaultBranch != old.info.DefaultBranch {
+		b.Sets = []ledger.Set{{Key: metaKey, Value: rec.encode()}}
+		b.Log = mustJSON(LogEntry{
+			Type: entryRepo, Actor: c.Actor, Changes: []LogChange{},
+			Data: mustJSON(RepoChange{OldDefaultBranch: old.info.DefaultBranch, DefaultBranch: rec.DefaultBranch}),
+		})
+	} else if once == nil {
 		return old.info, nil
 	}
-	_, err = r.ledger.Apply(ctx, ledger.Batch{
-		Space:  r.space,
-		Checks: []ledger.Check{ledger.Equal(metaKey, old.raw), exists},
-		Sets:   []ledger.Set{{Key: metaKey, Value: rec.encode()}},
-		Log: mustJSON(LogEntry{
-			Type: entryRepo, Actor: c.Actor, Changes: []LogChange{},
-			Data: &RepoChange{OldDefaultBranch: old.info.DefaultBranch, DefaultBranch: rec.DefaultBranch},
-		}),
-	})
-	if err != nil {
+	if err := r.keep(ctx, &b, once, rec.info()); err != nil {
 		return RepoInfo{}, fmt.Errorf("set default branch: %w", err)
 	}
 	return rec.info(), r.refresh(ctx)
+}
+
+// keep applies a batch that also keeps the answer of the call.
+func (r *Repo) keep(ctx context.Context, b *ledger.Batch, once *ledger.Once[RepoInfo], answer RepoInfo) error {
+	if once != nil {
+		now, err := r.ledger.Now(ctx)
+		if err != nil {
+			return err
+		}
+		rider, err := once.Rider(answer, now)
+		if err != nil {
+			return err
+		}
+		b.Carry(rider)
+	}
+	_, err := r.ledger.Apply(ctx, *b)
+	return err
 }
 
 // RepoPage is one page of a list of repos, newest first.

@@ -30,7 +30,7 @@ func TestPI18_Retention(t *testing.T) {
 	}
 	pin := func(n int, ttl time.Duration) Pin {
 		t.Helper()
-		p, err := r.Pin(t.Context(), someone, states[n], "reader", ttl)
+		p, err := r.Pin(t.Context(), someone, PinSpec{OID: states[n], Holder: "reader", TTL: ttl})
 		if err != nil {
 			t.Fatalf("Pin(state %d): %v", n, err)
 		}
@@ -40,7 +40,7 @@ func TestPI18_Retention(t *testing.T) {
 	for _, oid := range append([]refpolicy.OID{first, refpolicy.ZeroOID}, states[:]...) {
 		want("a ref reaches it", forever, oid)
 	}
-	if err := r.DeleteBranch(t.Context(), someone, sessionA); err != nil {
+	if err := r.DeleteBranch(t.Context(), someone, sessionA, nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	want("on main", forever, first)
@@ -48,7 +48,7 @@ func TestPI18_Retention(t *testing.T) {
 	want("pinned for a minute", Retention{true, minute.ExpiresAt}, states[3])
 	want("after all pins", nextPrune, states[4])
 	want("several", nextPrune, first, states[4], states[0])
-	if err := r.Unpin(t.Context(), someone, deleted.ID); err != nil {
+	if err := r.Unpin(t.Context(), someone, deleted.ID, nil); err != nil {
 		t.Fatalf("Unpin: %v", err)
 	}
 	want("below two pins", Retention{true, hour.ExpiresAt}, states[0])
@@ -76,7 +76,7 @@ func TestA13_RetentionTellsNothingOfPins(t *testing.T) {
 	c := confined(t, mainRef)
 	for _, pinned := range []bool{false, true} {
 		if pinned {
-			if _, err := r.Pin(t.Context(), someone, own, "reader", time.Minute); err != nil {
+			if _, err := r.Pin(t.Context(), someone, PinSpec{OID: own, Holder: "reader", TTL: time.Minute}); err != nil {
 				t.Fatalf("Pin: %v", err)
 			}
 		}

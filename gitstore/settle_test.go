@@ -49,7 +49,7 @@ func TestSettleKeepsWhatWasWrittenAgain(t *testing.T) {
 func TestSettleOfADeletedRepo(t *testing.T) {
 	h := &hookedLedger{Ledger: openTestLedger(t)}
 	s := openTestStore(t, func(o *Options) { o.Ledger, o.Logger = h, quiet })
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", "site", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "acme", "site")
@@ -58,7 +58,7 @@ func TestSettleOfADeletedRepo(t *testing.T) {
 	}
 	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "1\n"}})
 	h.hook(registers, func(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
-		if _, err := s.DeleteRepo(ctx, someone, "acme", "site"); err != nil {
+		if _, err := s.DeleteRepo(ctx, someone, "acme", "site", nil); err != nil {
 			t.Errorf("DeleteRepo: %v", err)
 		}
 		return h.Ledger.Apply(ctx, b)

@@ -49,7 +49,7 @@ func openTestStore(t testing.TB, fill func(*Options)) *Store {
 // newTestRepo makes a repo acme/<name> that is checked with git fsck when the test ends.
 func newTestRepo(t testing.TB, s *Store, name string) *Repo {
 	t.Helper()
-	if _, err := s.CreateRepo(t.Context(), Caller{}, "acme", name, "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), Caller{}, "acme", name, "main", nil); err != nil {
 		t.Fatalf("CreateRepo(%s): %v", name, err)
 	}
 	r, err := s.Repo(t.Context(), "acme", name)

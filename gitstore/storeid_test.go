@@ -76,7 +76,7 @@ func filled(t *testing.T) (dir string, l ledger.Ledger) {
 
 func mustRepo(t testing.TB, s *Store, name string) *Repo {
 	t.Helper()
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", name, "main", nil); err != nil {
 		t.Fatalf("CreateRepo %s: %v", name, err)
 	}
 	r, err := s.Repo(t.Context(), "acme", name)

@@ -1,8 +1,10 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -52,9 +54,12 @@ type Update struct {
 	Sets   []ledger.Set
 	// Intent is for the guard alone, which may know what the changes are for.
 	Intent any
-	// Once makes the update repeatable.
+	// Once makes the update repeatable. Its answer is made of the result as it will be,
+	// but for Seq, which nobody knows yet, and for what does not fit into the first batch.
+	// An update of which nothing is applied leaves no answer.
 	Once *ledger.Once[UpdateResult]
-	// Pins are made in the same batch. What they keep must be the new value of a change.
+	// Pins are made in the same batch. What they keep must be the new value of a change,
+	// and an update of several changes that makes some must be atomic.
 	Pins []NewPin
 }
 
@@ -80,8 +85,9 @@ type IncomingPack struct {
 // RefResult is the verdict on one change; Err is nil if the ref is now at New.
 type RefResult struct {
 	Change
-	Kind refpolicy.Kind
-	Err  error
+	Kind  refpolicy.Kind
+	State Ref // the ref after the change, if Err is nil; zero if it is deleted
+	Err   error
 }
 
 // UpdateResult answers an Update, one RefResult for each change in order.
@@ -89,6 +95,19 @@ type UpdateResult struct {
 	Seq  uint64    // number of the (last) log entry; 0 when nothing was applied
 	At   time.Time // the time of the change, as the refs' records have it
 	Refs []RefResult
+}
+
+// Refusal is why a change was refused: the first reason that is one by itself, not
+// that another change of an atomic update was refused. Nil if all were applied.
+func (u UpdateResult) Refusal() error {
+	var atomic error
+	for _, res := range u.Refs {
+		if res.Err != nil && !errors.Is(res.Err, ErrAtomic) {
+			return res.Err
+		}
+		atomic = cmp.Or(atomic, res.Err)
+	}
+	return atomic
 }
 
 // A Guard is asked about every change of refs, whatever road it comes by. What it
@@ -130,6 +149,7 @@ type Event struct {
 // objects, refs, log entry and the caller's own checks and sets are one batch. The
 // error is for the update as a whole (the ledger is away, a check of the caller's
 // own failed); verdicts on single refs are in the result, of an atomic update too.
+// An update whose Once is known is a *ledger.RepeatedError, whatever else it might be.
 func (r *Repo) Update(ctx context.Context, u Update) (UpdateResult, error) {
 	ctx, end, err := r.store.work(ctx)
 	if err != nil {
@@ -144,8 +164,15 @@ func (r *Repo) Update(ctx context.Context, u Update) (UpdateResult, error) {
 	defer d.close()
 	err = d.run(ctx)
 	r.store.observe("update", time.Since(start))
+	res := UpdateResult{Seq: d.seq, At: d.at, Refs: d.results}
 	if err != nil {
-		return UpdateResult{}, r.orGone(err)
+		return UpdateResult{}, r.orGone(r.orRepeated(ctx, u.Once.StoreKey(), err))
 	}
-	return UpdateResult{Seq: d.seq, At: d.at, Refs: d.results}, nil
+	if refusal := res.Refusal(); refusal != nil && !d.begun {
+		known := r.orRepeated(ctx, u.Once.StoreKey(), refusal)
+		if _, ok := ledger.IsRepeated(known); ok {
+			return UpdateResult{}, known
+		}
+	}
+	return res, nil
 }

@@ -136,7 +136,7 @@ func TestUpkeepComesByNeed(t *testing.T) {
 		if err := r.Settle(t.Context()); err != nil {
 			t.Fatalf("Settle: %v", err)
 		}
-		if err := r.DeleteBranch(t.Context(), someone, ref); err != nil {
+		if err := r.DeleteBranch(t.Context(), someone, ref, nil); err != nil {
 			t.Fatalf("DeleteBranch: %v", err)
 		}
 	}
@@ -182,7 +182,7 @@ func TestPruneComesAfterARestart(t *testing.T) {
 		{"old repo", nil, 24 * time.Hour, true},
 		{"just pruned", func(_ *Store, r *Repo) error { _, err := r.prune(t.Context(), false); return err }, 0, false},
 		{"nothing moved since", nil, 48 * time.Hour, false},
-		{"moved since", func(_ *Store, r *Repo) error { return r.DeleteBranch(t.Context(), someone, sessionA) }, 0, true},
+		{"moved since", func(_ *Store, r *Repo) error { return r.DeleteBranch(t.Context(), someone, sessionA, nil) }, 0, true},
 	} {
 		clock.forward(step.later)
 		s, r := open()
@@ -232,7 +232,7 @@ func TestPruneWaitsForAShareOfTheRefs(t *testing.T) {
 	drop := func(r *Repo, n int, due bool) {
 		t.Helper()
 		for range n {
-			if err := r.DeleteBranch(t.Context(), someone, session(deleted)); err != nil {
+			if err := r.DeleteBranch(t.Context(), someone, session(deleted), nil); err != nil {
 				t.Fatalf("DeleteBranch(%s): %v", session(deleted), err)
 			}
 			deleted++
@@ -299,7 +299,7 @@ func TestUpkeepRemovesAlsoWhenMergingFails(t *testing.T) {
 	s := openTestStore(t, func(o *Options) {
 		o.Limits, o.Logger = Limits{UpkeepEvery: -1, PackGrace: -1, MergePacks: 2}, quiet
 	})
-	if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main"); err != nil {
+	if _, err := s.CreateRepo(t.Context(), someone, "acme", "repo", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := s.Repo(t.Context(), "acme", "repo") // it ends damaged, so nobody checks it

@@ -35,7 +35,7 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { db.Close() })
 	s := &site{dir: t.TempDir(), h: &hookedLedger{Ledger: db}, fs: &faultFS{}}
 	s.open(t)
-	if _, err := s.store.CreateRepo(t.Context(), someone, "acme", "site", "main"); err != nil {
+	if _, err := s.store.CreateRepo(t.Context(), someone, "acme", "site", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	s.find(t)
@@ -51,11 +51,11 @@ func newSite(t *testing.T) *site {
 		s.live = append(s.live, commit(mainRef, fmt.Sprint("state ", i)))
 		ref := refpolicy.RefName(fmt.Sprintf("refs/heads/s%d", i))
 		oid := commit(ref, fmt.Sprint("session ", i))
-		pin, err := s.repo.Pin(t.Context(), someone, oid, "holder", 0)
+		pin, err := s.repo.Pin(t.Context(), someone, PinSpec{OID: oid, Holder: "holder"})
 		if err == nil && i > 0 {
-			err = s.repo.Unpin(t.Context(), someone, pin.ID)
+			err = s.repo.Unpin(t.Context(), someone, pin.ID, nil)
 		}
-		if err = errors.Join(err, s.repo.DeleteBranch(t.Context(), someone, ref)); err != nil {
+		if err = errors.Join(err, s.repo.DeleteBranch(t.Context(), someone, ref, nil)); err != nil {
 			t.Fatalf("make session %d: %v", i, err)
 		}
 		if i == 0 {

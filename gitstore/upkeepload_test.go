@@ -97,7 +97,7 @@ func (c *countedReader) Read(p []byte) (int, error) {
 func TestUpkeepPassesOverAHalfOpenedRepo(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Limits.UpkeepEvery = -1 })
 	r := newTestRepo(t, s, "repo")
-	half, err := s.CreateRepo(t.Context(), someone, "acme", "half", "main")
+	half, err := s.CreateRepo(t.Context(), someone, "acme", "half", "main", nil)
 	if err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}

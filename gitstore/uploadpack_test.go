@@ -211,7 +211,7 @@ func TestPI4_MainRemoteHidesEphemeralBranches(t *testing.T) {
 
 func TestUnbornHead(t *testing.T) {
 	st := openTestStore(t, nil)
-	if _, err := st.CreateRepo(t.Context(), Caller{}, "acme", "empty", "trunk"); err != nil {
+	if _, err := st.CreateRepo(t.Context(), Caller{}, "acme", "empty", "trunk", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := st.Repo(t.Context(), "acme", "empty")

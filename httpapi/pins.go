@@ -46,7 +46,7 @@ func (s *Server) createPin(q *request) error {
 		}
 		ttl = time.Duration(*body.TTL) * time.Second
 	}
-	pin, err := q.repo.Pin(q.ctx(), q.caller(), commit, body.Holder, ttl)
+	pin, err := q.repo.Pin(q.ctx(), q.caller(), gitstore.PinSpec{OID: commit, Holder: body.Holder, TTL: ttl})
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (s *Server) listPins(q *request) error {
 }
 
 func (s *Server) deletePin(q *request) error {
-	if err := q.repo.Unpin(q.ctx(), q.caller(), q.id); err != nil {
+	if err := q.repo.Unpin(q.ctx(), q.caller(), q.id, nil); err != nil {
 		return err
 	}
 	q.x.WriteHeader(http.StatusNoContent)

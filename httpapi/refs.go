@@ -148,7 +148,7 @@ func (s *Server) deleteBranch(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.repo.DeleteBranch(q.ctx(), q.caller(), ref); err != nil {
+	if err := q.repo.DeleteBranch(q.ctx(), q.caller(), ref, nil); err != nil {
 		return err
 	}
 	return q.x.json(http.StatusOK, struct {

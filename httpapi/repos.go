@@ -56,7 +56,7 @@ func (s *Server) createRepo(q *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.Store.CreateRepo(q.ctx(), q.caller(), q.who.Org, q.name, branch)
+	info, err := s.Store.CreateRepo(q.ctx(), q.caller(), q.who.Org, q.name, branch, nil)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *Server) updateRepo(q *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := q.repo.SetDefaultBranch(q.ctx(), q.caller(), branch)
+	info, err := q.repo.SetDefaultBranch(q.ctx(), q.caller(), branch, nil)
 	if err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (s *Server) updateRepo(q *request) error {
 }
 
 func (s *Server) deleteRepo(q *request) error {
-	info, err := s.Store.DeleteRepo(q.ctx(), q.caller(), q.who.Org, q.name)
+	info, err := s.Store.DeleteRepo(q.ctx(), q.caller(), q.who.Org, q.name, nil)
 	if err != nil {
 		return err
 	}

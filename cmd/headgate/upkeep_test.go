@@ -36,7 +36,7 @@ func newShop(t *testing.T) shop {
 	t.Helper()
 	s := shop{data: t.TempDir()}
 	n := openShop(t, s.data)
-	if _, err := n.store.CreateRepo(t.Context(), shopper, "acme", "site", "main"); err != nil {
+	if _, err := n.store.CreateRepo(t.Context(), shopper, "acme", "site", "main", nil); err != nil {
 		t.Fatalf("CreateRepo: %v", err)
 	}
 	r, err := n.store.Repo(t.Context(), "acme", "site")
@@ -46,7 +46,7 @@ func newShop(t *testing.T) shop {
 	s.head = shopCommit(t, r, "refs/heads/main", "", "kept\n")
 	session := refpolicy.RefName(refpolicy.EphemeralBranchPrefix + "s")
 	s.dead = shopCommit(t, r, session, "refs/heads/main", "dead\n")
-	if err := r.DeleteBranch(t.Context(), shopper, session); err != nil {
+	if err := r.DeleteBranch(t.Context(), shopper, session, nil); err != nil {
 		t.Fatalf("DeleteBranch: %v", err)
 	}
 	if err := n.close(context.Background()); err != nil {
