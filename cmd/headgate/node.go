@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -100,11 +99,7 @@ func (o nodeOptions) explained(err error) error {
 	if !errors.As(err, &foreign) {
 		return err
 	}
-	name := o.ledger
-	if u, perr := url.Parse(o.ledger); perr == nil {
-		name = u.Redacted()
-	}
-	return fmt.Errorf("%w; nothing was changed: check --ledger (it is %s) and --data (are both mounted, and whole?)", err, name)
+	return fmt.Errorf("%w; nothing was changed: check --ledger (it is %s) and --data (are both mounted, and whole?)", err, redisdb.Redacted(o.ledger))
 }
 
 // ready is nil while the ledger answers.
@@ -134,7 +129,7 @@ func (n *node) close(ctx context.Context) error {
 
 func openLedger(ctx context.Context, o nodeOptions, m *httpapi.Metrics) (ledger.Ledger, error) {
 	if strings.HasPrefix(o.ledger, "redis") {
-		db, err := redisdb.Open(ctx, o.ledger, redisdb.Options{Logger: o.log})
+		db, err := redisdb.Open(ctx, o.ledger, redisdb.Options{Logger: o.log, Resync: resynced})
 		if err != nil {
 			return nil, err
 		}
