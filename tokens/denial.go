@@ -90,7 +90,7 @@ func isSum(s string) bool {
 // isDenialID reports whether id could be the ID of a Denial.
 func isDenialID(id string) bool {
 	for _, keys := range []string{denyTokenKeys, denyIDKeys, denySubjectKeys} {
-		if strings.HasPrefix(id, keys) && len(id) <= len(keys)+maxDeniedName {
+		if strings.HasPrefix(id, keys) && len(id) > len(keys) && len(id) <= len(keys)+maxDeniedName {
 			return true
 		}
 	}

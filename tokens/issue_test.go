@@ -126,8 +126,8 @@ func TestMintRefuses(t *testing.T) {
 	}
 }
 
-// D-04: an issued token may fast-forward its branch and nothing else, and read what it was given.
-func TestD04_IssuedTokenIsConfined(t *testing.T) {
+// an issued token may fast-forward its branch and nothing else, and read what it was given.
+func TestA11_IssuedTokenIsConfined(t *testing.T) {
 	v, keys, _, _ := issuing(t)
 	raw := mint(t, keys, goodGrant())
 	for range 2 { // the second time from memory
@@ -200,7 +200,7 @@ func TestWithinOfACustomerMeansNothing(t *testing.T) {
 
 // No leeway: good from a second before iat, as a token holds whole seconds, and
 // refused from exp on, from memory too.
-func TestIssuedTimesAreExact(t *testing.T) {
+func TestA12_IssuedTimesAreExact(t *testing.T) {
 	v, keys, _, c := issuing(t)
 	raw := mint(t, keys, goodGrant())
 	exp := testNow.Add(15 * time.Minute)

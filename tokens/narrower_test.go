@@ -8,7 +8,7 @@ import (
 )
 
 // From the attacker's side: a token is renewed to the same or less, never to more.
-func TestD04_RenewToMoreIsRefused(t *testing.T) {
+func TestA12_RenewToMoreIsRefused(t *testing.T) {
 	v, keys, _, _ := issuing(t)
 	g := goodGrant()
 	g.Read = []string{"docs/*", "main"}

@@ -52,7 +52,7 @@ func newDenials(version string, list map[string]Denial) *denials {
 			}
 		case one.TokenID != "":
 			d.ids[one.TokenID] = one
-		default:
+		case one.Subject != "":
 			d.subjects[one.Subject] = one
 		}
 	}
