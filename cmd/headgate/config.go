@@ -22,8 +22,9 @@ var errBadConfig = errors.New("bad configuration")
 // A Config is what the server is told beside its flags. It does not change; a
 // new file gives a new one.
 type Config struct {
-	Orgs   map[string]Org
-	Limits Limits
+	Orgs     map[string]Org
+	Limits   Limits
+	Sessions SessionLimits
 }
 
 // An Org is one customer of the server.
@@ -55,10 +56,14 @@ func (c Config) Keys() map[string][]tokens.Key {
 //	[limits]                                  # see Limits
 //	idle_timeout = "30s"
 //
+//	[sessions]                                # see SessionLimits
+//	token_ttl = "15m"
+//
 // Names of files are taken from the configuration's folder.
 type fileConfig struct {
-	Orgs   map[string]fileOrg `toml:"orgs"`
-	Limits Limits             `toml:"limits"`
+	Orgs     map[string]fileOrg `toml:"orgs"`
+	Limits   Limits             `toml:"limits"`
+	Sessions SessionLimits      `toml:"sessions"`
 }
 
 type fileOrg struct {
@@ -86,15 +91,18 @@ type fileSigningKeys struct {
 // limits. What the file says wrong is an errBadConfig that names the place and
 // gives back no text of a key.
 func loadConfig(path string, trust ...string) (Config, error) {
-	file := fileConfig{Limits: defaultLimits()}
+	file := fileConfig{Limits: defaultLimits(), Sessions: defaultSessionLimits()}
 	if path != "" {
 		if err := readTOML(path, &file); err != nil {
 			return Config{}, fmt.Errorf("read configuration %s: %w", path, err)
 		}
 	}
-	config := Config{Orgs: make(map[string]Org), Limits: file.Limits}
+	config := Config{Orgs: make(map[string]Org), Limits: file.Limits, Sessions: file.Sessions}
 	if err := file.Limits.check(); err != nil {
 		return Config{}, fmt.Errorf("%w: limits.%w", errBadConfig, err)
+	}
+	if err := file.Sessions.check(); err != nil {
+		return Config{}, fmt.Errorf("%w: sessions.%w", errBadConfig, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(file.Orgs)) {
 		org, err := file.Orgs[name].load(filepath.Dir(path))

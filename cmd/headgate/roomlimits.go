@@ -27,15 +27,18 @@ func (l Limits) ofHTTP() httpapi.Limits {
 	}
 }
 
-// inForce is every limit under its name in the file.
-func (l Limits) inForce() map[string]any {
+// inForce is every limit under its name in the file; those of a section besides
+// [limits] with the section's name before it.
+func (o nodeOptions) inForce() map[string]any {
 	all := make(map[string]any)
-	for i, v := 0, reflect.ValueOf(l); i < v.NumField(); i++ {
-		value := v.Field(i).Interface()
-		if d, ok := value.(Duration); ok {
-			value = d.Duration
+	for section, limits := range map[string]any{"": o.limits, "sessions.": o.sessions} {
+		for i, v := 0, reflect.ValueOf(limits); i < v.NumField(); i++ {
+			value := v.Field(i).Interface()
+			if d, ok := value.(Duration); ok {
+				value = d.Duration
+			}
+			all[section+v.Type().Field(i).Tag.Get("toml")] = value
 		}
-		all[v.Type().Field(i).Tag.Get("toml")] = value
 	}
 	return all
 }

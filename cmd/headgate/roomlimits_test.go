@@ -2,6 +2,7 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -52,6 +53,46 @@ func TestDefaultLimitsHold(t *testing.T) {
 	for i, v := 0, reflect.ValueOf(defaultLimits()); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("limit %s has no default", v.Type().Field(i).Name)
+		}
+	}
+}
+
+func TestEverySessionLimitReachesTheKeeper(t *testing.T) {
+	var l SessionLimits
+	settings := reflect.ValueOf(&l).Elem()
+	for i := range settings.NumField() {
+		if field, ok := settings.Field(i).Addr().Interface().(*Duration); ok {
+			field.Duration = time.Duration(1000 + i)
+		} else {
+			settings.Field(i).SetInt(int64(1000 + i))
+		}
+	}
+	got := make(map[int64]bool)
+	for i, v := 0, reflect.ValueOf(l.ofKeeper()); i < v.NumField(); i++ {
+		got[v.Field(i).Int()] = true
+	}
+	for i := range settings.NumField() {
+		if !got[int64(1000+i)] {
+			t.Errorf("setting %s does not reach the keeper", settings.Type().Field(i).Name)
+		}
+	}
+}
+
+func TestSessionLimits(t *testing.T) {
+	if err := defaultSessionLimits().check(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+	for key, break_ := range map[string]func(*SessionLimits){
+		"lease_ttl":  func(l *SessionLimits) { l.LeaseTTL = Duration{48 * time.Hour} },
+		"token_ttl":  func(l *SessionLimits) { l.TokenTTL = Duration{} },
+		"max_fork_n": func(l *SessionLimits) { l.MaxForkN = 0 },
+		"max_live":   func(l *SessionLimits) { l.MaxLive = -1 },
+		"ended_for":  func(l *SessionLimits) { l.EndedFor = Duration{time.Minute} },
+	} {
+		l := defaultSessionLimits()
+		break_(&l)
+		if err := l.check(); err == nil || !strings.HasPrefix(err.Error(), key+": ") {
+			t.Errorf("bad %s: %v, want an error that begins with the name", key, err)
 		}
 	}
 }

@@ -39,12 +39,12 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	defer signal.Stop(hangups)
 
 	believed := newAuthority()
-	var limits Limits // those of the first load; a later one does not change them
+	var begun Config // the first load's; a later one does not change the limits
 	first := true
 	r := &reloader{path: c.Config, trust: c.Trust, log: log, apply: func(config Config) {
 		believed.apply(config)
 		if first {
-			limits, first = config.Limits, false
+			begun, first = config, false
 		}
 	}}
 	if err := r.load(); err != nil {
@@ -55,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	n, err := openNode(ctx, nodeOptions{
 		data: c.Data, ledger: c.Ledger, publicURL: c.PublicURL,
-		limits: limits, authority: believed, log: log,
+		limits: begun.Limits, sessions: begun.Sessions, authority: believed, log: log,
 	})
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { r.run(ctx, hangups); return nil })
-	group.Go(func() error { return n.serve(ctx, l, limits.ShutdownTimeout.Duration, log) })
+	group.Go(func() error { return n.serve(ctx, l, begun.Limits.ShutdownTimeout.Duration, log) })
 	return group.Wait()
 }
 

@@ -1,6 +1,6 @@
-// Package client speaks to the operator's routes of a running server for the command
-// line. A Client carries the operator's key; it follows no redirect, so that the key
-// goes nowhere else. What a server sends is not trusted: sums are checked, lines and
+// Package client speaks to a running server for the command line. A Client asks the
+// operator's routes and carries the operator's key; an API asks those of a repo and
+// carries a token. Neither follows a redirect, so that key and token go nowhere else. What a server sends is not trusted: sums are checked, lines and
 // files have to come in their order, and an answer without an end is ErrCut.
 package client
 
@@ -57,7 +57,11 @@ func (c *Client) ask(ctx context.Context, what string, body io.Reader, see func(
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%s: %w", what, ErrUnknownKey)
+	default:
 		return fmt.Errorf("%s: %w", what, refusal(resp))
 	}
 	silence := time.AfterFunc(idleLimit, func() { cancel(ErrSilent) })

@@ -13,6 +13,8 @@ var (
 	ErrCut = errors.New("the server's answer was cut")
 	// ErrSilent: the server has told nothing for very long.
 	ErrSilent = errors.New("the server is silent")
+	// ErrUnknownKey: the server's operator key is another one.
+	ErrUnknownKey = errors.New("the server does not know this operator key")
 	// ErrBadAnswer: what came is not what a server sends.
 	ErrBadAnswer = errors.New("the server's answer makes no sense")
 )
@@ -30,8 +32,5 @@ type ServerError struct {
 }
 
 func (e *ServerError) Error() string {
-	if e.Status == 401 {
-		return "the server does not know this operator key"
-	}
 	return "the server says: " + e.Text
 }

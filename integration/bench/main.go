@@ -45,6 +45,7 @@ type options struct {
 	fleet    int           // how many clients fetch the same at once
 	large    int           // of the large blobs that a fleet fetches, together, in MiB
 	branches int           // sessions' branches of the repository that has many
+	records  int           // sessions of the repo that has many records
 	pushing  time.Duration // how long small pushes go on; 0: what their row takes by itself
 	fixtures string        // where that repository is kept between runs
 }
@@ -60,6 +61,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.fleet, "fleet", 20, "clients that fetch the same at once")
 	flags.IntVar(&o.large, "large", 4096, "MiB of large blobs that are fetched while memory is watched")
 	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
+	flags.IntVar(&o.records, "records", 1_000_000, "sessions of the repo that has many records")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
 	flags.DurationVar(&o.pushing, "pushes-for", 0, "how long "+upkeepPushesRow+" goes on; 10 minutes when it is asked for by name")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
@@ -71,7 +73,7 @@ func parse(args []string) (options, error) {
 	}
 	if *short {
 		o.reps, o.span, o.fileSize, o.depth, o.fleet, o.large = 1, 50*time.Millisecond, 2<<20, 40, 3, 48
-		o.branches = 1_500
+		o.branches, o.records = 1_500, 2_000
 	}
 	return o, nil
 }
@@ -112,6 +114,8 @@ var groups = []group{
 	{"remote", remoteRows},
 	{"push", pushRows},
 	{"refs", refsRows},
+	{"session", sessionRows},
+	{"records", recordRows},
 	{"upkeep-wire", upkeepWireRows},
 	{"upkeep-commit", upkeepCommitRows},
 	{"upkeep-push", upkeepPushRows},
