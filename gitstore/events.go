@@ -73,7 +73,7 @@ type EventPage struct {
 const (
 	eventsDefault = 100
 	eventsMost    = 1_000
-	eventsLooked  = 10_000  // entries looked at, whoever may see them
+	eventsLooked  = 4_000   // entries looked at, whoever may see them
 	eventsBytes   = 8 << 20 // of entries looked at; the one that goes beyond is the last
 	resyncRefs    = 1_000
 )
@@ -138,9 +138,9 @@ func (w *eventWalk) limit() int {
 
 // run looks at entries until there are enough events, or enough was looked at.
 func (w *eventWalk) run(ctx context.Context) error {
-	limit, step := w.limit(), 8
+	limit, step := w.limit(), firstLogStep
 	for w.page.Last < w.page.Newest && w.looked < eventsLooked && w.bytes < eventsBytes {
-		entries, err := w.r.logged(ctx, w.v, w.page.Last, step)
+		entries, err := w.r.logged(ctx, w.v, w.page.Last, step.entries())
 		if err != nil {
 			return w.unlessFound(err)
 		}
@@ -156,12 +156,7 @@ func (w *eventWalk) run(ctx context.Context) error {
 				return err
 			}
 		}
-		// The length of entries is known when they are read: few of them while they are long.
-		if size := w.bytes - before; size < eventsBytes/16 {
-			step = min(2*step, ledger.BulkKeys)
-		} else {
-			step = max(step/2, 1)
-		}
+		step = step.next(w.bytes - before)
 	}
 	return nil
 }

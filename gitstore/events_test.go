@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,34 +156,42 @@ func TestEventsTellResyncInTheLog(t *testing.T) {
 func TestEventsBoundWork(t *testing.T) {
 	s := openTestStore(t, func(o *Options) { o.Ledger = closedAtEnd(t, pebbleIn(vfs.NewMem())(t)) })
 	r := newTestRepo(t, s, "repo")
-	for range eventsLooked/ledger.BulkKeys + 2 {
-		logMany(t, r, ledger.BulkKeys, `{"type":"session.changed","actor":{"org":"acme"},"changes":[],"session":"b","data":{"ref":"refs/heads/b"}}`)
-	}
+	logMany(t, r, eventsLooked+2*ledger.BulkKeys, `{"type":"session.changed","actor":{"org":"acme"},"changes":[],"session":"b","data":{"ref":"refs/heads/b"}}`)
 	page := mustEvents(t, r, callerWithout(t, "refs/heads/b"), EventQuery{})
 	if len(page.Events) != 0 || !page.More || page.Last < eventsLooked || page.Last > eventsLooked+ledger.BulkKeys {
 		t.Errorf("Events = %d events, last %d, more %v; want none, about %d, true", len(page.Events), page.Last, page.More, eventsLooked)
 	}
-	long := `{"type":"session.changed","session":"b","data":{"ref":"refs/heads/b","x":"` + strings.Repeat("x", 3<<20) + `"}}`
+	long := `{"type":"session.changed","session":"b","data":{"ref":"refs/heads/b","x":"` + strings.Repeat("x", 1<<20) + `"}}`
 	var first uint64
-	for range 6 {
+	for range 10 {
 		first = max(first, logRaw(t, r, long))
 	}
-	first -= 5
+	first -= 9
 	page = mustEvents(t, r, callerWithout(t, "refs/heads/b"), EventQuery{After: first - 1})
 	if !page.More && page.Last == page.Newest {
-		t.Errorf("Events looked at all of %d long entries at once, to %d", 6, page.Last)
+		t.Errorf("Events looked at all of %d long entries at once, to %d", 10, page.Last)
 	}
-	if all := allEvents(t, r, someone, EventQuery{After: first - 1}); len(all) != 6 {
-		t.Errorf("%d long entries were told, want 6", len(all))
+	if all := allEvents(t, r, someone, EventQuery{After: first - 1}); len(all) != 10 {
+		t.Errorf("%d long entries were told, want 10", len(all))
 	}
 }
 
 // logMany puts n entries into the log.
 func logMany(t testing.TB, r *Repo, n int, entry string) {
 	t.Helper()
-	for range n {
-		logRaw(t, r, entry)
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(n))
+	for range 16 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if _, err := r.ledger.Apply(t.Context(), ledger.Batch{Space: r.space, Log: []byte(entry)}); err != nil {
+					t.Errorf("Apply: %v", err)
+				}
+			}
+		})
 	}
+	wg.Wait()
 }
 
 func TestWatchEventsWakes(t *testing.T) {

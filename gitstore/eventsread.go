@@ -71,7 +71,7 @@ func decodeLogged(e ledger.Entry) *logged {
 // logged reads entries of the log after a number, at most limit (at least 1). None is
 // the end. It is ledger.ErrLogTrimmed when the next one is not kept any more.
 func (r *Repo) logged(ctx context.Context, v ledger.View, after uint64, limit int) ([]*logged, error) {
-	entries, err := v.Log(ctx, after, limit)
+	entries, err := r.logAfter(ctx, v, after, limit)
 	if err != nil {
 		return nil, err
 	}

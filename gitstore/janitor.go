@@ -43,6 +43,9 @@ func (r *Repo) tidy(ctx context.Context) error {
 	if err := r.tidyIndexes(ctx); err != nil {
 		return err
 	}
+	if err := r.sweepSegments(ctx, 0); err != nil {
+		return err
+	}
 	names, err := r.dir.Files()
 	if err != nil {
 		return err

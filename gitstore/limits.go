@@ -31,6 +31,10 @@ type Limits struct {
 	MergeBytes     int64         // the largest pack that is merged with others; 1 GiB
 	IndexObjects   int           // write an index when so many packed objects have come since the last one; 1,000
 
+	LogAge        time.Duration // how long entries of a repo's log stay in the ledger; 30 days
+	LogEntries    int           // or so many of them, whichever is less; 100,000
+	LogArchiveAge time.Duration // how long older ones stay on disk; 365 days
+
 	PushLimits
 }
 
@@ -65,6 +69,13 @@ func (l Limits) withDefaults() Limits {
 	fillInt(&l.PruneDeletions, 1_000)
 	fillInt(&l.MergePacks, 5)
 	fillInt(&l.IndexObjects, 1_000)
+	fillInt(&l.LogEntries, 100_000)
+	if l.LogAge == 0 {
+		l.LogAge = 30 * 24 * time.Hour
+	}
+	if l.LogArchiveAge == 0 {
+		l.LogArchiveAge = 365 * 24 * time.Hour
+	}
 	fill(&l.MergeBytes, 1<<30)
 	if l.PruneEvery == 0 {
 		l.PruneEvery = 24 * time.Hour

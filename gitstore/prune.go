@@ -253,7 +253,7 @@ func (p *pruning) walkLog(ctx context.Context) error {
 	}
 	defer v.Close()
 	for after := p.after; ; {
-		entries, err := v.Log(ctx, after, ledger.BulkKeys)
+		entries, err := p.r.logAfter(ctx, v, after, ledger.BulkKeys)
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}
@@ -274,7 +274,7 @@ func (p *pruning) walkLog(ctx context.Context) error {
 			}
 			after = e.Seq
 		}
-		if len(entries) < ledger.BulkKeys {
+		if len(entries) == 0 {
 			return nil
 		}
 	}

@@ -61,8 +61,12 @@ type Store struct {
 	fetches *fetchCache
 	gitRuns gitRuns
 	indexes indexes
-	low     chan struct{} // held by the one process of low priority that may run
-	moves   atomic.Int64  // batches of the door so far
+	// segments are parts of old logs, by name; logLooks is what keepLog remembers, by repo.
+	segments       *lru[string, []ledger.Entry]
+	logLooks       *lru[string, logLook]
+	segmentEntries int           // of one segment
+	low            chan struct{} // held by the one process of low priority that may run
+	moves          atomic.Int64  // batches of the door so far
 
 	life   context.Context // ends when Close gives up waiting
 	stop   context.CancelFunc
@@ -95,6 +99,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.bases = packs.NewBaseCache(s.limits.CacheBytes / 4)
 	s.cache = newLRU[objectID, object](s.limits.CacheBytes)
 	s.commits = newLRU[objectID, commitHeader](s.limits.CacheBytes / 4)
+	s.segments = newLRU[string, []ledger.Entry](segmentCacheBytes)
+	s.segmentEntries = segmentEntries
+	s.logLooks = newLRU[string, logLook](int64(max(4*s.limits.OpenRepos, 1_000)))
 	s.life, s.stop = context.WithCancel(context.Background())
 	if s.fs == nil {
 		s.fs = packs.OS{}

@@ -108,7 +108,7 @@ func (r *Repo) gc(ctx context.Context, now bool) (report GCReport, err error) {
 	if err = r.mend(ctx); err == nil {
 		err = r.rearrange(ctx, now, &report)
 	}
-	err = errors.Join(err, r.removeIndexes(ctx, grace))
+	err = errors.Join(err, r.tendLog(ctx), r.removeIndexes(ctx, grace))
 	removed, rerr := r.removeCondemned(ctx, grace)
 	report.Removed, report.Repo = removed, r.Info()
 	r.store.observe("upkeep", time.Since(start))
@@ -308,17 +308,25 @@ func (s *Store) keepUp(every time.Duration) {
 	s.works.Go(func() { <-s.closed; cancel() })
 	t := time.NewTicker(every)
 	defer t.Stop()
+	swept := time.Now()
 	for {
 		select {
 		case <-s.closed:
 			return
 		case <-t.C:
 		}
+		if time.Since(swept) > answersEvery {
+			swept = time.Now()
+			if err := s.forgetAllAnswers(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("upkeep", "err", err)
+			}
+		}
 		for _, r := range s.openRepos() {
 			err := r.overdue(ctx)
 			if err == nil && r.due() && !s.putOff(ctx, r) {
 				_, err = r.gc(ctx, false)
 			}
+			err = errors.Join(err, r.keepLog(ctx))
 			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrRepoNotFound) {
 				s.log.Warn("upkeep", "repo", r.id, "err", err)
 			}
