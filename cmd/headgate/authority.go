@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/headgate/headgate/refpolicy/sigcheck"
@@ -8,10 +9,12 @@ import (
 )
 
 // An authority is whom the server believes at present: the keys that sign tokens
-// and the keys that sign commits, by org. It may be used by many at once.
+// and the keys that sign commits, by org, and the server's own keys. It may be used
+// by many at once.
 type authority struct {
 	keys    *tokens.Keyring
 	signers atomic.Pointer[map[string]*sigcheck.Keys]
+	server  atomic.Pointer[tokens.ServerKeys] // nil: not opened
 }
 
 // newAuthority gives one that believes nobody.
@@ -30,6 +33,26 @@ func (a *authority) apply(config Config) {
 	}
 	a.signers.Store(&signers)
 	a.keys.Replace(config.Keys())
+}
+
+// openServerKeys opens the server's own keys, which are in folder, and makes the
+// first one if there is none.
+func (a *authority) openServerKeys(folder string, log *slog.Logger) (*tokens.ServerKeys, error) {
+	keys, err := tokens.OpenServerKeys(folder, tokens.ServerKeyOptions{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	a.server.Store(keys)
+	return keys, nil
+}
+
+// rereadServerKeys reads the folder again, if it was opened: a new key signs from now
+// on, and what a removed one has signed is refused.
+func (a *authority) rereadServerKeys() error {
+	if keys := a.server.Load(); keys != nil {
+		return keys.Reload()
+	}
+	return nil
 }
 
 // VerifyCommit is nil if the raw commit is signed by a signing key of org, else

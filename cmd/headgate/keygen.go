@@ -11,15 +11,43 @@ import (
 	"github.com/headgate/headgate/tokens"
 )
 
-// keygenCmd makes the key pair with which an org's backend signs tokens.
+// keygenCmd makes the key pair with which an org's backend signs tokens, or a key
+// with which the server does.
 type keygenCmd struct {
-	Org string `required:"" placeholder:"ORG" help:"The org that the key is for."`
-	Out string `required:"" placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
+	Org    string `placeholder:"ORG" help:"The org that the key is for."`
+	Out    string `placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
+	Server bool   `help:"Make a new key of the server, which signs the tokens it issues, instead of an org's."`
+	Keys   string `placeholder:"DIR" type:"path" help:"With --server: the folder of the server's keys, as serve has it."`
+	Retire string `placeholder:"ID" help:"With --server: remove this key instead of making one."`
+}
+
+// Validate says what a command line lacks.
+func (c *keygenCmd) Validate() error {
+	switch {
+	case !c.Server && c.Retire != "":
+		return errors.New("--retire goes with --server")
+	case !c.Server && (c.Org == "" || c.Out == ""):
+		return errors.New("want --org ORG --out DIR, or --server --keys DIR")
+	case c.Server && c.serverFolder() == "":
+		return errors.New("--server wants --keys DIR: the folder that serve has as --keys (keys in its data folder unless given)")
+	}
+	return nil
+}
+
+// serverFolder is where the server's keys are; --out names it as well.
+func (c *keygenCmd) serverFolder() string {
+	if c.Keys != "" {
+		return c.Keys
+	}
+	return c.Out
 }
 
 // Run writes both files and says where, or writes nothing: files that are there
 // already stay as they are.
 func (c *keygenCmd) Run(out io.Writer) error {
+	if c.Server {
+		return c.runServer(out)
+	}
 	private, public, err := writeOrgKey(c.Out, c.Org)
 	if err != nil {
 		return err
