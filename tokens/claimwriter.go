@@ -49,13 +49,17 @@ func (w *claimWriter) scopes(set Scopes) {
 	w.b = append(w.b, ']')
 }
 
-// rule writes [pattern, [op, ...]]; a pattern that is none is an error here, for a
-// token that has one is refused whole.
-func (w *claimWriter) rule(pattern string, ops ...refpolicy.Op) {
+// written writes the rule [pattern, [op, ...]] of a pattern as somebody wrote it. One
+// that is none is an error here, for a token that has one is refused whole.
+func (w *claimWriter) written(pattern string, ops ...refpolicy.Op) {
 	p, err := refpolicy.ParsePattern(pattern)
 	w.keep(err)
+	w.rule(p, ops...)
+}
+
+func (w *claimWriter) rule(pattern refpolicy.Pattern, ops ...refpolicy.Op) {
 	w.b = append(w.b, '[')
-	w.string(string(p))
+	w.string(string(pattern))
 	w.b = append(w.b, ',', '[')
 	for i, op := range ops {
 		if i > 0 {
@@ -87,7 +91,7 @@ func (w *claimWriter) rules(rules []refpolicy.Rule) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.rule(r.Pattern, r.Ops...)
+		w.written(r.Pattern, r.Ops...)
 	}
 	w.b = append(w.b, ']')
 }

@@ -89,12 +89,12 @@ func (g *Grant) payload() ([]byte, error) {
 	w.text(`,"sid":`).string(g.Session)
 	w.text(`,"epoch":`).uint(g.Epoch)
 	w.text(`,"refs":[`)
-	w.rule(string(g.Ref), refpolicy.NoForcePush)
-	w.text(",").rule(SnapshotRefPrefix+g.Session, refpolicy.NoForcePush)
+	w.rule(refpolicy.Pattern(g.Ref), refpolicy.NoForcePush)
+	w.text(",").written(SnapshotRefPrefix+g.Session, refpolicy.NoForcePush)
 	for _, pattern := range g.Read {
-		w.text(",").rule(pattern, refpolicy.NoPush)
+		w.text(",").written(pattern, refpolicy.NoPush)
 	}
-	w.text(",").rule(string(refpolicy.Any), refpolicy.NoRead)
+	w.text(",").rule(refpolicy.Any, refpolicy.NoRead)
 	w.text("]")
 	w.within(g.Within)
 	w.text("}")
