@@ -12,13 +12,13 @@ import (
 )
 
 // keygenCmd makes the key pair with which an org's backend signs tokens, or a key
-// with which the server does.
+// with which the server does. HEADGATE_SERVER is another command's: an address.
 type keygenCmd struct {
 	Org    string `placeholder:"ORG" help:"The org that the key is for."`
 	Out    string `placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
-	Server bool   `help:"Make a new key of the server, which signs the tokens it issues, instead of an org's."`
+	Server bool   `env:"-" help:"Make a new key of the server, which signs the tokens it issues, instead of an org's."`
 	Keys   string `placeholder:"DIR" type:"path" help:"With --server: the folder of the server's keys, as serve has it."`
-	Retire string `placeholder:"ID" help:"With --server: remove this key instead of making one."`
+	Retire string `env:"-" placeholder:"ID" help:"With --server: remove this key instead of making one."`
 }
 
 // Validate says what a command line lacks.

@@ -59,6 +59,10 @@ func TestKeygenServerRotates(t *testing.T) {
 }
 
 func TestKeygenUsage(t *testing.T) {
+	t.Setenv("HEADGATE_SERVER", "http://127.0.0.1:1") // other commands have it, and it is no flag of this one
+	if status, _, errs := headgate(t, "keygen", "--org", "acme", "--out", t.TempDir()); status != 0 {
+		t.Errorf("keygen for an org = %d, %q", status, errs)
+	}
 	for _, args := range [][]string{
 		{}, {"--org", "acme"}, {"--out", t.TempDir()}, {"--server"}, {"--server", "--retire", "hg-x"},
 		{"--org", "acme", "--out", t.TempDir(), "--retire", "hg-x"},
