@@ -41,10 +41,15 @@ func (k *Keeper) Reap(ctx context.Context, repo Repo) (next time.Time, err error
 			return next, fmt.Errorf("reap sessions of repo %s: %w", repo.ID, err)
 		}
 		if !full {
-			return r.next(ctx)
+			break
 		}
 	}
-	return now, nil
+	tokens, err := k.sweepTokens(ctx, repo, now)
+	if err != nil {
+		return next, err
+	}
+	next, err = r.next(ctx)
+	return earliest(next, tokens), err
 }
 
 // reaping is one round over one repo.
@@ -62,23 +67,23 @@ func (r *reaping) actor() Actor { return Actor{Org: r.repo.Org, Subject: "headga
 // until is the first key of looks that are not due.
 func (r *reaping) until() string { return dueKeys + whenBytes(r.now.Add(time.Microsecond)) }
 
-// next is when the next look is due.
+// next is when the next look is due. What could not be done now waits a little.
 func (r *reaping) next(ctx context.Context) (time.Time, error) {
-	if r.left {
-		return r.now.Add(r.k.Limits.ReapEvery), nil
-	}
 	v, err := r.k.Ledger.Read(ctx, ledger.RepoSpace(r.repo.ID))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read looks: %w", err)
 	}
 	defer v.Close()
-	items, err := v.Scan(ctx, dueKeys, r.until(), 1)
+	items, err := v.Scan(ctx, dueKeys, dueKeys, 1)
 	if err != nil || len(items) == 0 {
 		return time.Time{}, err
 	}
 	at, _, ok := parseWhen(strings.TrimPrefix(items[0].Key, dueKeys))
 	if !ok {
 		return time.Time{}, fmt.Errorf("decode look %q", items[0].Key)
+	}
+	if r.left {
+		at = latest(at, r.now.Add(r.k.Limits.ReapEvery))
 	}
 	return at, nil
 }

@@ -33,6 +33,7 @@ func (r *reaping) forgetLook(ctx context.Context, l dueLook) error {
 	b := ledger.Batch{Deletes: []string{l.key}}
 	if !l.exists() {
 		b.Checks = []ledger.Check{ledger.Absent(sessionKey(l.id))}
+		b.Deletes = append(b.Deletes, freedKey(l.id))
 	}
 	return r.apply(ctx, l.id, b)
 }
@@ -149,7 +150,7 @@ func (in *reapIntent) fill(ctx context.Context, g *guarding) error {
 		if err := in.childless(ctx, g, got); err != nil {
 			return err
 		}
-		g.end(got, g.q.Changes[i].Old, Expired)
+		g.end(got, g.q.Changes[i].Old, got.causeOfExpiry())
 	}
 	g.w.rider.Deletes = append(g.w.rider.Deletes, in.strays...)
 	return nil

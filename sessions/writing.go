@@ -16,8 +16,10 @@ type writing struct {
 	rider ledger.Rider
 	live  int64               // by how many the live sessions grow
 	freed map[string]struct{} // sessions that lose a child
-	ended []string
-	due   time.Time // the earliest look that it asks for; zero: none
+	// members says by how many the live children of groups grow.
+	members map[string]int64
+	ended   []string
+	due     time.Time // the earliest look that it asks for; zero: none
 }
 
 func (k *Keeper) writing(now time.Time, base epochBase) *writing {
@@ -52,8 +54,10 @@ func (w *writing) fence(old stored, r *record) {
 	switch {
 	case r.live() && !was:
 		w.live++
+		w.member(r.Group, 1)
 	case was && !r.live():
 		w.live--
+		w.member(r.Group, -1)
 		w.ended = append(w.ended, r.ID)
 		if r.Parent != "" {
 			w.freed[r.Parent] = struct{}{}
@@ -87,7 +91,11 @@ func (w *writing) done(maxLive int) ledger.Rider {
 	if w.live > 0 {
 		w.rider.Checks = append(w.rider.Checks, ledger.AtMost(liveKey, int64(maxLive)))
 	}
+	w.rider.Join(w.memberRider())
 	for _, parent := range slices.Sorted(maps.Keys(w.freed)) {
+		if slices.Contains(w.ended, parent) {
+			continue // it ends in the same batch
+		}
 		w.set(freedKey(parent), []byte(whenBytes(w.now)))
 		w.set(dueKey(w.now, parent), nil)
 		w.due = earliest(w.due, w.now)
