@@ -7,7 +7,7 @@ package main
 type cli struct {
 	Quickstart quickstartCmd `cmd:"" help:"Start everything embedded, walk through one session aloud, and go on serving."`
 	Serve      serveCmd      `cmd:"" help:"Run the server."`
-	Keygen     keygenCmd     `cmd:"" help:"Make an org's signing key and its public key."`
+	Keygen     keygenCmd     `cmd:"" help:"Make an org's signing key and its public key, or a key of the server."`
 	Token      tokenCmd      `cmd:"" help:"Sign a token and print it."`
 	Session    sessionCmd    `cmd:"" help:"Make, list and end sessions, and all that belongs to them."`
 	GC         gcCmd         `cmd:"" name:"gc" help:"Remove what no ref and no pin leads to, and merge packs."`
