@@ -44,7 +44,7 @@ func TestQuickstartWalksThroughASession(t *testing.T) {
 		t.Chdir(folder)
 		out := runQuickstart(t, data)
 		for _, want := range []string{
-			`"repo_name"`, `"commit_sha"`, `"status":"precondition_failed"`, "'*=no-read'", "shows nothing", "denied by policy: rule * has no-read", "this token can push",
+			`"repo_name"`, `"head_sha"`, `"status":"precondition_failed"`, `"epoch":1`, "stale epoch 1, session is at 2", "session.created", "lease.changed", "shows nothing", "denied by policy: rule * has no-read", "this token can push",
 			"from the sandbox", "diff --git", "goes on serving",
 		} {
 			if !strings.Contains(out, want) {

@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // tour walks through the life of one session against a running server. Each step
@@ -24,7 +22,8 @@ type tour struct {
 	base   string // of the server
 	key    string // file of the org's private key
 	repo   string
-	branch string // the session's ephemeral branch
+	id     string // of the session
+	branch string // its ephemeral branch
 	client *http.Client
 	step   int
 
@@ -35,7 +34,6 @@ type tour struct {
 func newTour(out io.Writer, base, key string) *tour {
 	return &tour{
 		out: out, base: base, key: key, client: &http.Client{Timeout: time.Minute},
-		branch: "sessions/" + uuid.NewString()[:8],
 	}
 }
 
@@ -62,7 +60,7 @@ Stop it with Ctrl-C; what was acknowledged is there at the next start.
 func (t *tour) walk(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		t.createRepo, t.fillRepo, t.createSession, t.commitTwice, t.loseRace,
-		t.confineSandbox, t.cloneAndPush, t.readByPointer, t.diffByPointer,
+		t.confineSandbox, t.cloneAndPush, t.readByPointer, t.diffByPointer, t.readLog,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("quickstart step %d: %w", t.step, err)
@@ -203,21 +201,23 @@ func (t *tour) pushFolder(ctx context.Context) error {
 }
 
 func (t *tour) createSession(ctx context.Context) error {
-	t.title("A session begins: an ephemeral branch, which no normal clone ever sees")
-	body := fmt.Sprintf(`{"base_ref": "main", "target_branch": %q, "target_is_ephemeral": true}`, t.branch)
-	t.typed(fmt.Sprintf(`curl -X POST -H "Authorization: Bearer $TOKEN" %s%s -d '%s'`, t.base, t.below("/branches/create"), body))
-	text, err := t.call(ctx, http.MethodPost, t.below("/branches/create"), []byte(body), http.StatusOK)
+	t.title("A session begins: a record, a lease that says who works on it, and an ephemeral branch, which no normal clone ever sees")
+	body := `{"base_ref": "main", "holder": "quickstart"}`
+	t.typed(fmt.Sprintf(`curl -X POST -H "Authorization: Bearer $TOKEN" %s%s -d '%s'`, t.base, t.below("/sessions"), body))
+	text, err := t.call(ctx, http.MethodPost, t.below("/sessions"), []byte(body), http.StatusCreated)
 	if err != nil {
 		return err
 	}
 	t.shown(string(text))
 	var made struct {
-		SHA string `json:"commit_sha"`
+		ID     string `json:"id"`
+		Branch string `json:"branch"`
+		Head   string `json:"head_sha"`
 	}
 	if err := json.Unmarshal(text, &made); err != nil {
 		return err
 	}
-	t.heads = []string{made.SHA}
+	t.id, t.branch, t.heads = made.ID, made.Branch, []string{made.Head}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,28 +11,27 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
-
-	"github.com/headgate/headgate/refpolicy"
 )
 
 // The steps of a sandbox, which has nothing but plain git and a confined token.
 
 func (t *tour) confineSandbox(ctx context.Context) error {
 	t.title("The sandbox gets a token for 15 minutes that can fast-forward its branch, and neither move nor see anything else")
-	ref := refpolicy.EphemeralBranchPrefix + t.branch
-	t.typed(fmt.Sprintf("SANDBOX=$(headgate token --key %s --org %s --repo %s --scope git:write --ttl 15m \\", t.key, quickstartOrg, t.repo),
-		fmt.Sprintf("    --ref %s=no-force-push --ref '*=no-read')", ref),
+	issue := t.below("/sessions/" + t.id + "/tokens")
+	t.typed(fmt.Sprintf(`SANDBOX=$(curl -s -X POST -H "Authorization: Bearer $TOKEN" %s%s -d '{}' | jq -r .token)`, t.base, issue),
 		fmt.Sprintf(`curl -H "Authorization: Bearer $SANDBOX" %s/api/whoami`, t.base))
-	var err error
-	t.sandbox, err = t.sign(tokenCmd{
-		Scope: []string{"git:write"}, TTL: 15 * time.Minute,
-		Ref: []string{ref + "=no-force-push", "*=no-read"},
-	})
+	text, err := t.call(ctx, http.MethodPost, issue, []byte("{}"), http.StatusCreated)
 	if err != nil {
 		return err
 	}
-	text, err := t.callAs(ctx, t.sandbox, http.MethodGet, "/api/whoami", nil, http.StatusOK)
+	var issued struct {
+		Token string `json:"token"`
+	}
+	if err := json.Unmarshal(text, &issued); err != nil {
+		return err
+	}
+	t.sandbox = issued.Token
+	text, err = t.callAs(ctx, t.sandbox, http.MethodGet, "/api/whoami", nil, http.StatusOK)
 	t.shown(string(text))
 	return err
 }
@@ -73,7 +73,10 @@ func (t *tour) cloneAndPush(ctx context.Context) error {
 		return err
 	}
 	t.heads = append(t.heads, strings.TrimSpace(head))
-	return t.refused(ctx, clone)
+	if err := t.refused(ctx, clone); err != nil {
+		return err
+	}
+	return t.fencedOff(ctx, clone)
 }
 
 // refused shows that for the same token main does not exist, and what it is told when
@@ -93,6 +96,65 @@ func (t *tour) refused(ctx context.Context, clone string) error {
 	}
 	if !strings.Contains(text, "denied by policy") {
 		return fmt.Errorf("git push: %w", err)
+	}
+	return nil
+}
+
+// fencedOff shows what becomes of a sandbox whose session somebody else has taken over.
+func (t *tour) fencedOff(ctx context.Context, clone string) error {
+	t.title("Another sandbox takes the session over; from then on the old one cannot write any more, not even a fast-forward")
+	lease, body := t.below("/sessions/"+t.id+"/lease"), `{"action": "takeover", "holder": "another sandbox", "ttl_s": 60}`
+	t.typed(fmt.Sprintf(`curl -X POST -H "Authorization: Bearer $TOKEN" %s%s -d '%s'`, t.base, lease, body), "git push")
+	text, err := t.call(ctx, http.MethodPost, lease, []byte(body), http.StatusOK)
+	if err != nil {
+		return err
+	}
+	t.shown(string(text))
+	if said, err := runGit(ctx, clone, "-c", "user.name=Sandbox", "-c", "user.email=sandbox@example.org", "commit", "-q", "--allow-empty", "-m", "too late"); err != nil {
+		return fmt.Errorf("git commit: %w: %s", err, said)
+	}
+	said, err := runGit(ctx, clone, "push")
+	t.shown(t.clean(said))
+	if err == nil {
+		return errors.New("the push of the old sandbox was not refused")
+	}
+	if !strings.Contains(said, "stale epoch") {
+		return fmt.Errorf("git push: %w", err)
+	}
+	return nil
+}
+
+// readLog shows what has happened to the session.
+func (t *tour) readLog(ctx context.Context) error {
+	t.title("All that happened to the session stands in the live log; with an Accept header it comes as server-sent events")
+	path := t.below("/events?session=" + t.id)
+	t.typed(fmt.Sprintf(`curl -H "Authorization: Bearer $TOKEN" '%s%s'`, t.base, path),
+		fmt.Sprintf(`curl -N -H "Authorization: Bearer $TOKEN" -H "Accept: text/event-stream" '%s%s'`, t.base, path))
+	text, err := t.call(ctx, http.MethodGet, path, nil, http.StatusOK)
+	if err != nil {
+		return err
+	}
+	var log struct {
+		Events []struct {
+			Seq     uint64 `json:"seq"`
+			Type    string `json:"type"`
+			Changes []struct {
+				New string `json:"new_sha"`
+			} `json:"changes"`
+		} `json:"events"`
+	}
+	if err := json.Unmarshal(text, &log); err != nil {
+		return err
+	}
+	if len(log.Events) == 0 {
+		return errors.New("the log of the session is empty")
+	}
+	for _, e := range log.Events {
+		line := fmt.Sprintf("%d %s", e.Seq, e.Type)
+		for _, c := range e.Changes {
+			line += fmt.Sprintf(" %.12s", c.New)
+		}
+		t.shown(line)
 	}
 	return nil
 }
