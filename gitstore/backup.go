@@ -20,21 +20,23 @@ const (
 	BackupSpace = "space" // a space of the ledger, as ledger.WriteDump writes it
 	BackupPack  = "pack"  // a pack
 	BackupIdx   = "idx"   // its index
+	BackupLog   = "log"   // a part of a repo's log that the ledger does not hold any more
 )
 
 // A BackupFile says what a file of a backup is.
 type BackupFile struct {
 	Kind  string
 	Space ledger.Space // of a BackupSpace
-	Repo  string       // id of the repo that a pack or an idx is of
-	Pack  string       // name of the pack
+	Repo  string       // id of the repo that a file is of, unless it is a space
+	Pack  string       // name of the pack, or of the part of the log
 	Size  int64        // in bytes; of a space -1, since nobody knows yet
 }
 
 // A BackupSink takes a backup. Its methods are called by one goroutine; an error of
 // one ends the backup and is returned.
 type BackupSink interface {
-	// HasPack reports whether an earlier backup at the same place has a pack, whole.
+	// HasPack reports whether an earlier backup at the same place has a pack, or a part
+	// of a log, whole.
 	HasPack(pack string) bool
 	// Begin begins a file; Write takes its bytes, and End ends it.
 	Begin(f BackupFile) error
@@ -215,6 +217,7 @@ func (b *backup) repo(ctx context.Context, id string) (there bool, err error) {
 	var info repoRecord
 	for try := 1; ; try++ {
 		var live []livePack
+		var segments []segmentRecord
 		err := b.space(ctx, space, func(it ledger.Item) {
 			if it.Key == metaKey {
 				info, _ = decodeRepoRecord(it.Value) // names the repo if it has to be named
@@ -222,6 +225,11 @@ func (b *backup) repo(ctx context.Context, id string) (there bool, err error) {
 			if name, ok := strings.CutPrefix(it.Key, packKeys); ok {
 				if rec, err := decodePackRecord(it.Value); err == nil && rec.State == packLive {
 					live = append(live, livePack{name, rec, it.Value})
+				}
+			}
+			if strings.HasPrefix(it.Key, segmentKeys) {
+				if rec, err := decodeSegmentRecord(it.Value); err == nil {
+					segments = append(segments, rec)
 				}
 			}
 		})
@@ -233,11 +241,18 @@ func (b *backup) repo(ctx context.Context, id string) (there bool, err error) {
 		}
 		name, err := b.packs(ctx, id, live)
 		if err == nil {
+			name, err = b.segments(ctx, id, segments)
+		}
+		if err == nil {
 			return true, nil
 		}
 		again := errors.Is(err, fs.ErrNotExist) && name != gone && try < repoTries
 		gone = name
-		err = fmt.Errorf("pack %s of repo %s/%s (%s): %w", name, info.Org, info.Name, id, err)
+		what := "pack "
+		if checkSegmentName(name) == nil {
+			what = "part of the log "
+		}
+		err = fmt.Errorf("%s of repo %s/%s (%s): %w", what+name, info.Org, info.Name, id, err)
 		if !errors.As(err, new(*unreadableError)) || ctx.Err() != nil {
 			return false, err
 		}

@@ -554,6 +554,7 @@ func FuzzManifest(f *testing.F) {
 	m := &manifest{
 		spaces: []manifestSpace{{name: "server", file: "spaces-0123456789abcdef/0"}, {name: "org/\xff \n", file: "spaces-0123456789abcdef/1"}},
 		packs:  []manifestPack{{repo: "repo_" + strings.Repeat("a", 32), name: "pack-" + strings.Repeat("0", 40)}},
+		logs:   []manifestLog{{repo: "repo_" + strings.Repeat("a", 32), name: fmt.Sprintf("log-%020d-%020d-%016x", 1, 2, 3)}},
 	}
 	var text strings.Builder
 	if err := m.write(&text); err != nil {
@@ -580,6 +581,11 @@ func FuzzManifest(f *testing.F) {
 		for _, p := range m.packs {
 			if !filepath.IsLocal(p.path(".pack")) || strings.Count(p.path(".pack"), "/") != 2 {
 				t.Fatalf("file %q leads out of the folder", p.path(".pack"))
+			}
+		}
+		for _, l := range m.logs {
+			if !filepath.IsLocal(l.path()) || strings.Count(l.path(), "/") != 2 {
+				t.Fatalf("file %q leads out of the folder", l.path())
 			}
 		}
 		var again strings.Builder

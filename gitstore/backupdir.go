@@ -26,6 +26,8 @@ type BackupDir struct {
 	lock *os.File
 	run  string // name of this backup's folder of spaces
 	old  map[string]manifestPack
+	// oldLogs are the earlier backup's parts of logs.
+	oldLogs map[string]manifestLog
 
 	// Replace lets this backup take the place of the folder's earlier one, whatever
 	// that is of. Without it Finish is a *ReplaceError for a backup of another store,
@@ -44,6 +46,7 @@ type BackupDir struct {
 
 	spaces map[ledger.Space]manifestSpace
 	packs  map[ledger.Space][]manifestPack // by the repo's space
+	logs   map[ledger.Space][]manifestLog  // by the repo's space
 	count  int                             // of files of spaces so far
 	copied int                             // packs written
 
@@ -64,7 +67,8 @@ func OpenBackupDir(dir string) (_ *BackupDir, err error) {
 	if err := makePrivate(dir); err != nil {
 		return nil, fmt.Errorf("make folder of backups: %w", err)
 	}
-	b := &BackupDir{dir: dir, skipped: map[ledger.Space]*SkippedRepo{}, checked: map[string]bool{}, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{}}
+	b := &BackupDir{dir: dir, skipped: map[ledger.Space]*SkippedRepo{}, checked: map[string]bool{}, old: map[string]manifestPack{}, spaces: map[ledger.Space]manifestSpace{}, packs: map[ledger.Space][]manifestPack{},
+		oldLogs: map[string]manifestLog{}, logs: map[ledger.Space][]manifestLog{}}
 	if b.lock, err = lockFolder(dir); err != nil {
 		return nil, &BackupError{dir, fmt.Errorf("another backup is written to it, or it cannot be locked: %w", err)}
 	}
@@ -86,6 +90,9 @@ func OpenBackupDir(dir string) (_ *BackupDir, err error) {
 	b.before = m
 	for _, p := range m.packs {
 		b.old[p.name] = p
+	}
+	for _, l := range m.logs {
+		b.oldLogs[l.name] = l
 	}
 	var id [8]byte
 	_, _ = rand.Read(id[:])
@@ -145,7 +152,7 @@ func (b *BackupDir) Have(fn func(pack string)) {
 func (b *BackupDir) HasPack(pack string) bool {
 	p, ok := b.old[pack]
 	if !ok {
-		return false
+		return b.hasLog(pack)
 	}
 	whole, known := b.checked[pack]
 	if !known {
@@ -199,6 +206,12 @@ func (b *BackupDir) Begin(f BackupFile) error {
 			return err
 		}
 		b.path = manifestPack{repo: f.Repo, name: f.Pack}.path("." + f.Kind)
+	case BackupLog:
+		path, err := b.beginLog(f)
+		if err != nil {
+			return err
+		}
+		b.path = path
 	default:
 		return fmt.Errorf("%w: a file of kind %.20q", ErrInvalid, f.Kind)
 	}
@@ -255,12 +268,17 @@ func (b *BackupDir) note(f fileSum) error {
 			return fmt.Errorf("%w: an idx without its pack", errOutOfTurn)
 		}
 		list[len(list)-1].idx = f
+	case BackupLog:
+		b.logs[repo] = append(b.logs[repo], manifestLog{b.what.Repo, b.what.Pack, f})
 	}
 	return nil
 }
 
 // Keep implements BackupSink.
 func (b *BackupDir) Keep(repo, pack string) error {
+	if checkSegmentName(pack) == nil {
+		return b.keepLog(repo, pack)
+	}
 	p := b.old[pack]
 	if p.repo != repo || !b.HasPack(pack) {
 		return fmt.Errorf("%w: pack %.60q of repo %.60q is not in the folder", ErrInvalid, pack, repo)
@@ -281,6 +299,7 @@ func (b *BackupDir) Drop(s ledger.Space) error {
 	}
 	delete(b.spaces, s)
 	delete(b.packs, s)
+	delete(b.logs, s)
 	delete(b.skipped, s)
 	return err
 }
@@ -342,6 +361,12 @@ func (b *BackupDir) manifest() (*manifest, error) {
 			m.packs = append(m.packs, p)
 		}
 	}
+	for space, list := range b.logs {
+		if _, ok := b.spaces[space]; !ok {
+			return nil, fmt.Errorf("%w: parts of a log without their space %s", errOutOfTurn, space)
+		}
+		m.logs = append(m.logs, list...)
+	}
 	for space, s := range b.skipped {
 		m.skipped = append(m.skipped, manifestSkip{strings.TrimPrefix(string(space), repoSpaces), s.Repo})
 	}
@@ -360,6 +385,9 @@ func (b *BackupDir) syncFolders(m *manifest) error {
 	for _, p := range m.packs {
 		folders[filepath.Join(packsFolder, p.repo)] = true
 	}
+	for _, l := range m.logs {
+		folders[filepath.Join(packsFolder, l.repo)] = true
+	}
 	for folder := range folders {
 		if err := (packs.OS{}).SyncDir(filepath.Join(b.dir, folder)); err != nil {
 			return err
@@ -373,6 +401,9 @@ func (b *BackupDir) sweep(m *manifest) error {
 	named := map[string]bool{}
 	for _, p := range m.packs {
 		named[p.path(".pack")], named[p.path(".idx")], named[filepath.Join(packsFolder, p.repo)] = true, true, true
+	}
+	for _, l := range m.logs {
+		named[l.path()], named[filepath.Join(packsFolder, l.repo)] = true, true
 	}
 	for _, s := range m.spaces {
 		named[s.file] = true

@@ -25,14 +25,16 @@ import (
 //	MANIFEST                              the newest backup, and what of the folder is its own
 //	spaces-<16 hex>/<number>              spaces of the ledger
 //	packs/<repo id>/<pack>.pack|.idx      packs, which never change
+//	packs/<repo id>/<part>.ndjson.gz      parts of its log, which never change
 //
 // The manifest is written last, when all it names is durable: what it does not name
 // is not there. Its form:
 //
-//	manifest = "headgate backup 1" LF [store] *(space / pack / skipped) sum
+//	manifest = "headgate backup 1" LF [store] *(space / pack / log / skipped) sum
 //	store    = "store" SP id LF                                  ; whose it is, as a Go string
 //	space    = "space" SP file SP size SP sha256 SP name LF      ; name as a Go string
 //	pack     = "pack" SP repo SP pack SP size SP sha256 SP size SP sha256 LF     ; pack, idx
+//	log      = "log" SP repo SP part SP size SP sha256 LF
 //	skipped  = "skipped" SP repo SP name LF                      ; a damaged repo; ORG/NAME as a Go string
 //	sum      = "sum" SP sha256 LF                                ; of all lines above
 const (
@@ -74,6 +76,7 @@ type manifest struct {
 	store   string // the store's id; "" if it has none
 	spaces  []manifestSpace
 	packs   []manifestPack
+	logs    []manifestLog
 	skipped []manifestSkip
 }
 
@@ -99,6 +102,7 @@ func (m *manifest) repos() map[string]bool {
 func (m *manifest) write(w io.Writer) error {
 	slices.SortFunc(m.spaces, func(a, b manifestSpace) int { return strings.Compare(string(a.name), string(b.name)) })
 	slices.SortFunc(m.packs, func(a, b manifestPack) int { return strings.Compare(a.repo+a.name, b.repo+b.name) })
+	slices.SortFunc(m.logs, func(a, b manifestLog) int { return strings.Compare(a.repo+a.name, b.repo+b.name) })
 	sum := sha256.New()
 	out := bufio.NewWriter(w)
 	all := io.MultiWriter(out, sum)
@@ -112,6 +116,9 @@ func (m *manifest) write(w io.Writer) error {
 	}
 	for _, p := range m.packs {
 		fmt.Fprintf(all, "pack %s %s %s %s\n", p.repo, p.name, p.pack, p.idx)
+	}
+	for _, l := range m.logs {
+		fmt.Fprintf(all, "log %s %s %s\n", l.repo, l.name, l.fileSum)
 	}
 	for _, s := range m.skipped {
 		fmt.Fprintf(all, "skipped %s %q\n", s.repo, s.name)
@@ -218,6 +225,8 @@ func (m *manifest) line(line string) (err error) {
 			return err
 		}
 		m.packs = append(m.packs, p)
+	case "log":
+		return m.logLine(rest)
 	default:
 		return errBadLine
 	}

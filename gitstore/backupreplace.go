@@ -121,6 +121,16 @@ func (b *BackupDir) carry(id string) (bool, error) {
 			}
 		}
 	}
+	for _, l := range b.before.logs {
+		if l.repo == id && found {
+			if !b.hasLog(l.name) {
+				return false, nil
+			}
+			if err := b.keepLog(id, l.name); err != nil {
+				return false, err
+			}
+		}
+	}
 	return found, nil
 }
 

@@ -18,18 +18,9 @@ type LogEvent struct {
 	At      time.Time
 	Type    string
 	Actor   Actor
-	Changes []EventChange
+	Changes []LogChange
 	Session string          // the session it is about; may be empty
 	Data    json.RawMessage // what else there is to say, by Type; may be nil
-}
-
-// EventChange is one ref's movement in a LogEvent.
-type EventChange struct {
-	Ref     refpolicy.RefName `json:"ref"`
-	Old     refpolicy.OID     `json:"old_sha"`
-	New     refpolicy.OID     `json:"new_sha"`
-	Kind    string            `json:"kind"`
-	Session string            `json:"session,omitempty"` // whose ref it is
 }
 
 // EventResync is the type of an event that says: what came before is not known here any

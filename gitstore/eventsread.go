@@ -49,13 +49,7 @@ const entryUnknown = "unknown"
 // decodeLogged reads an entry. One that is of no form known here must not keep readers
 // from those behind it: it is shown to who may read everything alone.
 func decodeLogged(e ledger.Entry) *logged {
-	var form struct {
-		Type    string          `json:"type"`
-		Actor   Actor           `json:"actor"`
-		Changes []EventChange   `json:"changes"`
-		Session string          `json:"session"`
-		Data    json.RawMessage `json:"data"`
-	}
+	var form LogEntry
 	l := &logged{size: len(e.Data), LogEvent: LogEvent{Seq: e.Seq, At: e.At, Type: entryUnknown}}
 	if err := json.Unmarshal(e.Data, &form); err != nil {
 		l.odd = true
@@ -88,7 +82,7 @@ func (l *logged) of(session string) (_ *logged, ok bool) {
 	if session == "" || l.Session == session {
 		return l, true
 	}
-	kept := changesOf(l.Changes, func(c EventChange) bool { return c.Session == session })
+	kept := changesOf(l.Changes, func(c LogChange) bool { return c.Session == session })
 	if len(kept) == 0 && !slices.Contains(l.names.Ended, session) {
 		return l, false
 	}
@@ -107,7 +101,7 @@ func (l *logged) readableBy(p *refpolicy.Policy) (_ *logged, ok bool) {
 	if l.odd {
 		return l, false
 	}
-	kept := changesOf(l.Changes, func(c EventChange) bool { return p.CanRead(c.Ref) })
+	kept := changesOf(l.Changes, func(c LogChange) bool { return p.CanRead(c.Ref) })
 	named := l.names.all()
 	readable := changesOf(named, p.CanRead)
 	if len(kept)+len(readable) == 0 {
@@ -120,7 +114,7 @@ func (l *logged) readableBy(p *refpolicy.Policy) (_ *logged, ok bool) {
 		if id == l.Session && p.CanRead(l.names.Ref) && l.names.Ref != "" {
 			return true
 		}
-		return slices.ContainsFunc(kept, func(c EventChange) bool { return c.Session == id })
+		return slices.ContainsFunc(kept, func(c LogChange) bool { return c.Session == id })
 	}
 	part := *l
 	if part.Actor.Session != "" && !mine(part.Actor.Session) { // nobody learns of another session by what it did

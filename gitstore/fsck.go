@@ -80,7 +80,7 @@ func (f *fsck) repo(ctx context.Context, r *Repo) error {
 	r.examined.Add(1)
 	defer r.examined.Add(-1)
 	f.r = r
-	for _, look := range []func(context.Context) error{f.packs, f.unknownPacks, f.hot, f.history, f.indexes, f.index} {
+	for _, look := range []func(context.Context) error{f.packs, f.unknownPacks, f.hot, f.history, f.indexes, f.index, f.log} {
 		if err := look(ctx); err != nil {
 			return fmt.Errorf("fsck: %w", err)
 		}

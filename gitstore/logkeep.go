@@ -277,7 +277,11 @@ func (r *Repo) registerSegment(ctx context.Context, st logState, rec segmentReco
 			gen = check.Present // a prune has begun
 			continue
 		}
-		return false, r.store.fs.Remove(r.store.segmentPath(r.id, rec.Name))
+		err = r.store.fs.Remove(r.store.segmentPath(r.id, rec.Name))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // with the whole repo
+		}
+		return false, err
 	}
 }
 

@@ -84,6 +84,19 @@ func (s *Store) segment(id string, rec segmentRecord) ([]ledger.Entry, error) {
 	if entries, ok := s.segments.get(rec.Name); ok {
 		return entries, nil
 	}
+	entries, err := s.readSegment(id, rec)
+	if err != nil {
+		return nil, err
+	}
+	cost := int64(64 * len(entries))
+	for _, e := range entries {
+		cost += int64(len(e.Data))
+	}
+	s.segments.put(rec.Name, entries, cost)
+	return entries, nil
+}
+
+func (s *Store) readSegment(id string, rec segmentRecord) ([]ledger.Entry, error) {
 	f, err := s.fs.Open(s.segmentPath(id, rec.Name))
 	if err != nil {
 		return nil, err
@@ -103,11 +116,6 @@ func (s *Store) segment(id string, rec segmentRecord) ([]ledger.Entry, error) {
 	if entries[0].Seq != rec.First || entries[len(entries)-1].Seq != rec.Last {
 		return nil, badSegment("it holds %d to %d", entries[0].Seq, entries[len(entries)-1].Seq)
 	}
-	cost := int64(64 * len(entries))
-	for _, e := range entries {
-		cost += int64(len(e.Data))
-	}
-	s.segments.put(rec.Name, entries, cost)
 	return entries, nil
 }
 

@@ -93,6 +93,17 @@ func (r *restore) check(ctx context.Context) error {
 			}
 		}
 	}
+	logs := map[ledger.Space]map[string]fileSum{}
+	for _, l := range r.m.logs {
+		space := ledger.RepoSpace(l.repo)
+		if logs[space] == nil {
+			logs[space] = map[string]fileSum{}
+		}
+		logs[space][l.name] = l.fileSum
+		if err := r.checkSize(l.path(), l.fileSum); err != nil {
+			return err
+		}
+	}
 	seen := map[ledger.Space]bool{}
 	for _, s := range r.m.spaces {
 		if id, ok := strings.CutPrefix(string(s.name), repoSpaces); ok {
@@ -104,13 +115,18 @@ func (r *restore) check(ctx context.Context) error {
 			return &BackupError{manifestName, fmt.Errorf("space %s is there twice", s.name)}
 		}
 		seen[s.name] = true
-		if err := r.checkSpace(ctx, s, named[s.name]); err != nil {
+		if err := r.checkSpace(ctx, s, named[s.name], logs[s.name]); err != nil {
 			return err
 		}
 	}
 	for space := range named {
 		if !seen[space] {
 			return &BackupError{manifestName, fmt.Errorf("packs without their space %s", space)}
+		}
+	}
+	for space := range logs {
+		if !seen[space] {
+			return &BackupError{manifestName, fmt.Errorf("parts of a log without their space %s", space)}
 		}
 	}
 	return nil
@@ -130,14 +146,20 @@ func (r *restore) checkSize(name string, f fileSum) error {
 }
 
 // checkSpace reads a space to its end without loading it.
-func (r *restore) checkSpace(ctx context.Context, s manifestSpace, named map[string]bool) error {
+func (r *restore) checkSpace(ctx context.Context, s manifestSpace, named map[string]bool, logs map[string]fileSum) error {
 	if err := r.checkSize(s.file, s.fileSum); err != nil {
 		return err
 	}
 	return r.eachChunk(ctx, s, func(c ledger.Chunk) error {
 		for _, it := range c.Items {
+			if !strings.HasPrefix(string(s.name), repoSpaces) {
+				continue
+			}
+			if err := r.checkLog(s, it, logs); err != nil {
+				return err
+			}
 			name, ok := strings.CutPrefix(it.Key, packKeys)
-			if !ok || !strings.HasPrefix(string(s.name), repoSpaces) {
+			if !ok {
 				continue
 			}
 			if rec, err := decodePackRecord(it.Value); err == nil && rec.State == packLive && !named[name] {
@@ -212,6 +234,11 @@ func (r *restore) repos(ctx context.Context) error {
 			return err
 		}
 		r.report.Packs++
+	}
+	for _, l := range r.m.logs {
+		if err := r.log(ctx, l); err != nil {
+			return err
+		}
 	}
 	return nil
 }
