@@ -37,7 +37,8 @@ type Head struct {
 	Writer string // subject of the token that moved it last
 }
 
-// A Change asks for ref to go from Old to New; empty stands for absent.
+// A Change asks for ref to go from Old to New; empty stands for absent. Where neither
+// is, New must descend from Old: a session's branch is never rewound.
 type Change struct {
 	Ref, Old, New string
 }

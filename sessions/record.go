@@ -30,6 +30,8 @@ type record struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"`
 	Group  string            `json:"group,omitempty"`
+	// Lost: another child of its group was picked.
+	Lost bool `json:"lost,omitempty"`
 	// Bore: it has or had children, so that it is worth looking for live ones.
 	Bore bool `json:"bore,omitempty"`
 
