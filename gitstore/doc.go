@@ -50,6 +50,9 @@
 //	pack/<name>               a pack: live, condemned or dead
 //	pin/<id>                  a pin
 //	pinned/<oid>/<id>         which pins hold a commit
+//	segment/<last>            a part of the log that is in a file
+//	log/archived              up to which number it is
+//	once/, once-due/          answers kept for repeated calls
 //	(log)                     one entry for each change of refs or of the default branch
 //
 // in the space org/<org>: repo/<name> (the id) and recent/<newest first>/<id>; in the
@@ -61,10 +64,18 @@
 //	    packs/<name>.pack|.idx    registered packs, and incoming ones being written
 //	    objects/pack/             hard links to them: all that git sees
 //	    indexes/<name>/           what git keeps over many packs, with links to them
+//	    log/<part>.ndjson.gz      old entries of the log, and incoming ones being written
 //	    HEAD config refs/         what git needs to take the folder for a repository
 //	scratch/run-*/                files that need not survive the process: spooled
 //	                              contents, hot packs for git, inflated large blobs,
 //	                              answers to fetches (files without a name)
+//
+// # The log
+//
+// Every batch that changes something a reader may want to know of has an entry in the
+// repo's log. Events (events.go) gives them to a caller, without what it may not read.
+// Old ones move from the ledger into files (logkeep.go says in which steps), where
+// readers go on; who asks for what is older still is told how things stand.
 //
 // # Elsewhere
 //

@@ -18,6 +18,9 @@ const (
 	FindLogUnknown FindingKind = "log-unknown" // a file of the log that no record names; harmless, removed by upkeep when old
 )
 
+// Harmless reports whether what was found is left over and no damage.
+func (k FindingKind) Harmless() bool { return k == FindPackUnknown || k == FindLogUnknown }
+
 // log looks at every part of the repo's log: each whole, one after the other, and the
 // ledger's own log behind the last. They may overlap.
 func (f *fsck) log(ctx context.Context) error {

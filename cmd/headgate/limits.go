@@ -75,6 +75,10 @@ type Limits struct {
 	IndexObjects   int      `toml:"index_objects"`   // write an index when so many packed objects have come since the last one; 1,000
 	MergeBytes     int64    `toml:"merge_bytes"`     // the largest pack that is merged with others; 1 GiB
 
+	LogAge        Duration `toml:"log_age"`         // how long entries of a repo's log stay in the ledger; 30 days
+	LogEntries    int      `toml:"log_entries"`     // or so many of them, whichever is less; 100,000
+	LogArchiveAge Duration `toml:"log_archive_age"` // how long older ones stay, in files; who asks for what is older is told how things stand; 365 days
+
 	WatermarkBytes   int64 `toml:"watermark_bytes"`    // free space on the disk below which writes get 507; 256 MiB
 	ReserveBytes     int64 `toml:"reserve_bytes"`      // a file given up when the disk is full, so that reads go on; 96 MiB, at least 72 MiB
 	LedgerCacheBytes int64 `toml:"ledger_cache_bytes"` // of the embedded ledger; 64 MiB
@@ -113,6 +117,8 @@ func defaultLimits() Limits {
 
 		UpkeepEvery: Duration{time.Minute}, PackGrace: Duration{6 * time.Hour},
 		PruneDeletions: 1_000, PruneEvery: Duration{24 * time.Hour}, MergePacks: 5, MergeBytes: gib, IndexObjects: 1_000,
+
+		LogAge: Duration{30 * 24 * time.Hour}, LogEntries: 100_000, LogArchiveAge: Duration{365 * 24 * time.Hour},
 
 		WatermarkBytes: 256 * mib, ReserveBytes: 96 * mib, LedgerCacheBytes: 64 * mib,
 	}
@@ -166,6 +172,7 @@ func (l Limits) check() error {
 		{"prune_deletions", int64(l.PruneDeletions), 1, 1_000_000_000},
 		{"merge_packs", int64(l.MergePacks), 2, 10_000},
 		{"index_objects", int64(l.IndexObjects), 1, 10_000_000},
+		{"log_entries", int64(l.LogEntries), 100, 100_000_000},
 		{"merge_bytes", l.MergeBytes, mib, most},
 		{"watermark_bytes", l.WatermarkBytes, 0, most},
 		{"reserve_bytes", l.ReserveBytes, pebbledb.MinReserve, most}, // with less a full disk could not be read
@@ -188,6 +195,12 @@ func (l Limits) checkTimes() error {
 	} {
 		if d.Duration < 100*time.Millisecond || d.Duration > 24*time.Hour {
 			return fmt.Errorf("%s: %v is not within 100ms and 24h", key, d)
+		}
+	}
+	const century = 100 * 365 * 24 * time.Hour
+	for key, d := range map[string]Duration{"log_age": l.LogAge, "log_archive_age": l.LogArchiveAge} {
+		if d.Duration < time.Minute || d.Duration > century {
+			return fmt.Errorf("%s: %v is not within 1m and %v", key, d, century)
 		}
 	}
 	return nil

@@ -58,6 +58,7 @@ func (l Limits) ofStore() gitstore.Limits {
 		UpkeepEvery: l.UpkeepEvery.Duration, PackGrace: l.PackGrace.Duration,
 		PruneDeletions: l.PruneDeletions, PruneEvery: l.PruneEvery.Duration, MergePacks: l.MergePacks, MergeBytes: l.MergeBytes,
 		IndexObjects: l.IndexObjects,
+		LogAge:       l.LogAge.Duration, LogEntries: l.LogEntries, LogArchiveAge: l.LogArchiveAge.Duration,
 	}
 }
 

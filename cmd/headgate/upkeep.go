@@ -49,7 +49,7 @@ func (c *fsckCmd) Run(ctx context.Context, out io.Writer) error {
 		err := o.fsck(ctx, c.reposFlags, func(org, repo string, found []client.Finding) {
 			for _, f := range found {
 				fmt.Fprintf(out, "%s/%s: %s %s: %s\n", org, repo, f.Kind, f.Subject, f.Detail)
-				damaged = damaged || f.Kind != string(gitstore.FindPackUnknown)
+				damaged = damaged || !gitstore.FindingKind(f.Kind).Harmless()
 			}
 			if len(found) == 0 {
 				fmt.Fprintf(out, "%s/%s: sound\n", org, repo)
