@@ -146,7 +146,7 @@ func fill(t testing.TB, w *world, n int, ttl time.Duration) {
 			in.set(testRefKey(r.ref()), mustJSON(Head{SHA: strings.Repeat("1", 40), At: w.clock.Now()}))
 		}
 		b := ledger.Batch{Space: ledger.RepoSpace(w.repo.ID)}
-		b.Carry(in.done(n))
+		b.Carry(in.done(n + 100))
 		if _, err := w.ledger.Apply(t.Context(), b); err != nil {
 			t.Fatalf("write sessions: %v", err)
 		}
