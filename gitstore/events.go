@@ -94,6 +94,7 @@ func (r *Repo) Events(ctx context.Context, c Caller, q EventQuery) (EventPage, e
 	if err != nil {
 		return EventPage{}, r.orGone(fmt.Errorf("read events: %w", err))
 	}
+	w.page.Newest = max(newest, w.page.Last) // a view may be read afresh by each call
 	w.page.More = w.page.Last < newest
 	return w.page, nil
 }

@@ -18,22 +18,33 @@ type logged struct {
 }
 
 // entryNames are what the data of an entry says of its own about whom it concerns.
-// Whoever logs an entry about a session without a change of its ref puts the ref here.
+// Whoever logs an entry about a session puts the session's ref or branch here: else its
+// data, and without a change of the ref all of it, is for those alone who read everything.
 type entryNames struct {
-	Ref   refpolicy.RefName   `json:"ref"`
-	Refs  []refpolicy.RefName `json:"refs"`
-	Ended []string            `json:"ended"` // the sessions that ended in one batch
+	Ref    refpolicy.RefName   `json:"ref"`
+	Branch string              `json:"branch"` // short name of the session's branch
+	Refs   []refpolicy.RefName `json:"refs"`   // others that the data tells of
+	Ended  []string            `json:"ended"`  // the sessions that ended in one batch
+	Cause  string              `json:"cause"`  // why they did
 
 	// Of an entry about the repo's record.
 	OldDefaultBranch string `json:"old_default_branch"`
 	DefaultBranch    string `json:"default_branch"`
 }
 
+// own is the ref of the session that the entry is about; empty if it is not named.
+func (n entryNames) own() refpolicy.RefName {
+	if n.Ref == "" && n.Branch != "" {
+		return refpolicy.RefName(refpolicy.EphemeralBranchPrefix + n.Branch)
+	}
+	return n.Ref
+}
+
 // all are the refs that are named.
 func (n entryNames) all() []refpolicy.RefName {
 	names := slices.Clone(n.Refs)
-	if n.Ref != "" {
-		names = append(names, n.Ref)
+	if own := n.own(); own != "" {
+		names = append(names, own)
 	}
 	for _, short := range []string{n.OldDefaultBranch, n.DefaultBranch} {
 		if short != "" {
@@ -107,21 +118,19 @@ func (l *logged) readableBy(p *refpolicy.Policy) (_ *logged, ok bool) {
 	if len(kept)+len(readable) == 0 {
 		return l, false
 	}
+	own := l.names.own()
 	mine := func(id string) bool {
-		if id == "" {
-			return false
-		}
-		if id == l.Session && p.CanRead(l.names.Ref) && l.names.Ref != "" {
+		if id != "" && id == l.Session && own != "" && p.CanRead(own) {
 			return true
 		}
-		return slices.ContainsFunc(kept, func(c LogChange) bool { return c.Session == id })
+		return id != "" && slices.ContainsFunc(kept, func(c LogChange) bool { return c.Session == id })
 	}
 	part := *l
 	if part.Actor.Session != "" && !mine(part.Actor.Session) { // nobody learns of another session by what it did
 		part.Actor.Session, part.Actor.TokenID, part.Actor.Epoch = "", "", nil
 	}
 	whole := len(kept) == len(l.Changes) && len(readable) == len(named) &&
-		len(changesOf(l.names.Ended, mine)) == len(l.names.Ended)
+		(len(l.Data) == 0 || len(named) > 0) && len(changesOf(l.names.Ended, mine)) == len(l.names.Ended)
 	if whole && (l.Session == "" || mine(l.Session)) {
 		return &part, true
 	}
@@ -133,15 +142,16 @@ func (l *logged) readableBy(p *refpolicy.Policy) (_ *logged, ok bool) {
 }
 
 // reduce leaves of an entry, whose changes have been seen to, what is about the sessions
-// that stay. Of its data that is which of them ended.
+// that stay. Of its data that is which of them ended, and why.
 func (l *logged) reduce(stays func(session string) bool) {
 	ended := changesOf(l.names.Ended, stays)
-	if l.Data = nil; len(ended) > 0 {
+	if l.Data = nil; len(ended) > 0 || l.names.Cause != "" {
 		l.Data = mustJSON(struct {
-			Ended []string `json:"ended"`
-		}{ended})
+			Cause string   `json:"cause,omitempty"`
+			Ended []string `json:"ended,omitempty"`
+		}{l.names.Cause, ended})
 	}
-	l.names = entryNames{Ended: ended}
+	l.names = entryNames{Ended: ended, Cause: l.names.Cause}
 	if l.Session == "" || stays(l.Session) {
 		return
 	}

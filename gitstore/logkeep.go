@@ -22,6 +22,10 @@ import (
 // archivedKey holds the number up to which the log is in segments. They may begin later.
 const archivedKey = "log/archived"
 
+// lossKey changes when the ledger turns out to have lost writes (the rooms above write
+// it): what was read before is then no part of the log any more.
+const lossKey = "epoch-base"
+
 const (
 	// logSlack is the part of a bound by which the ledger may exceed it, so that segments
 	// are not many and small.
@@ -43,6 +47,7 @@ type logLook struct {
 type logState struct {
 	gen      []byte // nil: there is no repo
 	raw      []byte // of archivedKey
+	loss     []byte // of lossKey
 	archived uint64
 	newest   uint64
 	now      time.Time
@@ -54,11 +59,11 @@ func (r *Repo) logState(ctx context.Context) (st logState, err error) {
 		return st, err
 	}
 	defer v.Close()
-	got, err := v.GetMany(ctx, genKey, archivedKey)
+	got, err := v.GetMany(ctx, genKey, archivedKey, lossKey)
 	if err != nil {
 		return st, err
 	}
-	if st.gen, st.raw = got[0], got[1]; st.raw != nil {
+	if st.gen, st.raw, st.loss = got[0], got[1], got[2]; st.raw != nil {
 		if st.archived, err = strconv.ParseUint(string(st.raw), 10, 64); err != nil {
 			return st, fmt.Errorf("read %s: %w", archivedKey, err)
 		}
@@ -256,14 +261,10 @@ func (s logStep) next(size int) logStep {
 
 // registerSegment makes a segment exist; false: another process came first.
 func (r *Repo) registerSegment(ctx context.Context, st logState, rec segmentRecord) (bool, error) {
-	archived := ledger.Absent(archivedKey)
-	if st.raw != nil {
-		archived = ledger.Equal(archivedKey, st.raw)
-	}
 	for gen := st.gen; ; {
 		_, err := r.ledger.Apply(ctx, ledger.Batch{
 			Space:  r.space,
-			Checks: []ledger.Check{archived, ledger.Before(st.now.Add(registerWithin)), ledger.Equal(genKey, gen)},
+			Checks: []ledger.Check{asRead(archivedKey, st.raw), asRead(lossKey, st.loss), ledger.Before(st.now.Add(registerWithin)), ledger.Equal(genKey, gen)},
 			Sets: []ledger.Set{
 				{Key: segmentKey(rec.Last), Value: mustJSON(rec)},
 				{Key: archivedKey, Value: strconv.AppendUint(nil, rec.Last, 10)},
@@ -283,6 +284,14 @@ func (r *Repo) registerSegment(ctx context.Context, st logState, rec segmentReco
 		}
 		return false, err
 	}
+}
+
+// asRead demands what was read under a key, nil for nothing.
+func asRead(key string, value []byte) ledger.Check {
+	if value == nil {
+		return ledger.Absent(key)
+	}
+	return ledger.Equal(key, value)
 }
 
 // oldestSegment is the oldest segment if it is too old.

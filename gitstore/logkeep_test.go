@@ -340,3 +340,32 @@ func TestLogIsMovedByTwoAtOnce(t *testing.T) {
 		t.Errorf("%d files, %d registered", all, registered)
 	}
 }
+
+// A part of the log that was written before the ledger turned out to have lost writes is
+// not registered: what is in it may never have been.
+func TestLogOfALostPastIsNotKept(t *testing.T) {
+	s := newLogSite(t, closedAtEnd(t, pebbleIn(vfs.NewMem())(t)))
+	s.grow(t, 5)
+	st, err := s.repo.logState(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.store.limits.LogAge = time.Nanosecond
+	st.now = st.now.Add(time.Second)
+	w, err := s.repo.segmentOf(t.Context(), st)
+	if err != nil || w == nil {
+		t.Fatalf("segmentOf = %v, %v", w, err)
+	}
+	rec, err := w.finish()
+	if err = errors.Join(err, w.close()); err != nil {
+		t.Fatal(err)
+	}
+	setKey(t, s.repo, lossKey, []byte("1048576"))
+	if ok, err := s.repo.registerSegment(t.Context(), st, rec); ok || err != nil {
+		t.Errorf("registerSegment = %v, %v; want false", ok, err)
+	}
+	if all, registered := s.files(t); all != 0 || registered != 0 {
+		t.Errorf("%d files, %d registered; want none", all, registered)
+	}
+	s.check(t, "afterwards")
+}
