@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/gitcmd"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -21,6 +22,12 @@ type request struct {
 	name string         // of the repo, where the route has one
 	repo *gitstore.Repo // where the route opens one
 	id   string         // of what else the path names, where the route has {id}
+	part string         // of what belongs to that, where the route has {part}
+
+	// stale is set on routes for evenStale tokens: the session was taken over.
+	stale *sessions.StaleEpochError
+
+	named *namedCall // with an Idempotency-Key
 
 	target string // the branch a write is about, as soon as it is known
 }
@@ -41,15 +48,19 @@ func callerOf(p *tokens.Principal) gitstore.Caller {
 }
 
 // admit checks, in this order: the token, the limits on who may be here at once,
-// that claim and path agree, the scope, and that the repo exists.
+// that claim and path agree, what an issued token may at all, the scope, and that
+// the repo exists.
 func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	var err error
 	if q.who, err = s.authenticate(q.x, q.r, false); err != nil {
 		return err
 	}
 	kind := places
-	if rt.git {
+	switch {
+	case rt.git:
 		kind = gitPlaces
+	case rt.lasting && lasts(q.r):
+		kind = streamPlaces
 	}
 	if err := s.letIn(q.x, q.r, kind); err != nil {
 		return err
@@ -66,12 +77,23 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	if q.id, err = param(ctx, "id"); err != nil {
 		return err
 	}
+	if q.part, err = param(ctx, "part"); err != nil {
+		return err
+	}
+	if q.who.Issued {
+		if err := s.confine(rt, q); err != nil {
+			return err
+		}
+	}
 	if rt.scope != "" {
 		if err := q.who.Require(rt.scope); err != nil {
 			return err
 		}
 	}
-	if rt.access == repoOpen {
+	if rt.sessions && s.Sessions == nil {
+		return &requestError{kind: kindNotSupported, text: "this server keeps no sessions"}
+	}
+	if rt.access == repoOpen && q.repo == nil {
 		q.repo, err = s.Store.Repo(q.ctx(), q.who.Org, q.name)
 	}
 	return err

@@ -258,7 +258,7 @@ func TestAdvice(t *testing.T) {
 		800 * time.Hour:  "this token can push refs/heads/s/1; it expires on 2026-10-24",
 	} {
 		p.ExpiresAt = s.Now().Add(left)
-		if got := s.advice(p); got != want {
+		if got := s.abilities(p); got != want {
 			t.Errorf("advice %v before expiry = %q, want %q", left, got, want)
 		}
 	}

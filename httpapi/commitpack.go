@@ -30,6 +30,8 @@ func (s *Server) commitPack(q *request) error {
 	if err != nil {
 		return err
 	}
+	answer := func(done gitstore.CommitResult) any { return committed(done, q.target) }
+	spec.Once = onceOf(q, http.StatusCreated, answer)
 	writer, err := q.repo.NewCommit(q.ctx(), q.caller(), spec)
 	if err != nil {
 		return err
@@ -42,7 +44,7 @@ func (s *Server) commitPack(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusCreated, committed(done, q.target))
+	return q.x.json(http.StatusCreated, answer(done))
 }
 
 // readChunks hands every chunk of the stream to w. An entry that deletes may come
@@ -151,10 +153,12 @@ type envelopeBody struct {
 	problemBody
 }
 
-func (x *exchange) envelope(r *http.Request, p problem, e *resultError) {
+func (x *exchange) envelope(p problem, more moreBody, e *resultError) {
 	x.problemHeaders(p)
+	told := p.body()
+	told.moreBody = more
 	_ = x.json(p.status, envelopeBody{
-		problemBody: p.body(),
+		problemBody: told,
 		Result: resultBody{
 			Branch: e.target, TargetBranch: e.target, OldSHA: e.head, NewSHA: e.head,
 			Status: p.label(), Message: p.text, LastWriter: e.last,

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/wire"
 	"github.com/headgate/headgate/refpolicy"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -43,6 +44,7 @@ const (
 	kindNotReady
 	kindPrecondition
 	kindRange
+	kindMismatch
 )
 
 // invalid is a malformed request.
@@ -86,6 +88,20 @@ const (
 	codeCanceled     = "canceled"
 	codeNoSpace      = "no_space"
 	codeTooMany      = "too_many_requests"
+	codeNoSession    = "session_not_found"
+	codeNoFork       = "fork_not_found"
+	codeNoToken      = "token_not_found"
+	codeNoDenial     = "denial_not_found"
+	codeStaleEpoch   = "stale_epoch"
+	codeState        = "session_state"
+	codeViewOnly     = "view_only"
+	codeInUse        = "in_use"
+	codeLeaseHeld    = "lease_held"
+	codeLeaseLost    = "lease_lost"
+	codeNoSlots      = "no_slots"
+	codePicked       = "already_picked"
+	codeMismatch     = "idempotency_mismatch"
+	codeForkFailed   = "fork_failed"
 )
 
 // statusCanceled is what a request is logged with whose client went away.
@@ -199,8 +215,42 @@ func typedProblem(err error) (problem, bool) {
 	case errors.As(err, &route):
 		return routeProblem(route.Code), true
 	}
+	return sessionProblem(err)
+}
+
+// sessionProblem is typedProblem for the errors of sessions.
+func sessionProblem(err error) (problem, bool) {
+	var (
+		stale *sessions.StaleEpochError
+		state *sessions.StateError
+		held  *sessions.LeaseHeldError
+		used  *sessions.InUseError
+		limit *sessions.LimitError
+		part  *sessions.ChildrenFailedError
+	)
+	switch {
+	case errors.As(err, &stale):
+		return problem{http.StatusForbidden, codeStaleEpoch, stale.Error()}, true
+	case errors.As(err, &state) && state.State == sessions.ViewOnly:
+		return problem{http.StatusConflict, codeViewOnly, state.Error()}, true
+	case errors.As(err, &state):
+		return problem{http.StatusConflict, codeState, state.Error()}, true
+	case errors.As(err, &held):
+		return problem{http.StatusConflict, codeLeaseHeld, held.Error()}, true
+	case errors.As(err, &used):
+		return problem{http.StatusConflict, codeInUse, used.Error()}, true
+	case errors.As(err, &limit) && limit.What == limitForkN:
+		return problem{http.StatusBadRequest, codeInvalid, limit.Error()}, true
+	case errors.As(err, &limit):
+		return problem{http.StatusConflict, codeNoSlots, limit.Error()}, true
+	case errors.As(err, &part):
+		return problem{http.StatusConflict, codeForkFailed, part.Error()}, true
+	}
 	return problem{}, false
 }
+
+// limitForkN names the limit that no waiting helps against.
+const limitForkN = "max_fork_n"
 
 func (e *requestError) problem() problem {
 	switch e.kind {
@@ -220,6 +270,8 @@ func (e *requestError) problem() problem {
 		return problem{http.StatusServiceUnavailable, codeUnavailable, e.text}
 	case kindPrecondition:
 		return problem{http.StatusPreconditionFailed, codePrecondition, e.text}
+	case kindMismatch:
+		return problem{http.StatusUnprocessableEntity, codeMismatch, e.text}
 	case kindRange:
 		return problem{http.StatusRequestedRangeNotSatisfiable, codeRange, e.text}
 	}
@@ -243,6 +295,10 @@ var sentinels = []struct {
 }{
 	{tokens.ErrUnauthorized, http.StatusUnauthorized, codeUnauthorized, ""},
 	{tokens.ErrNoRepoClaim, http.StatusForbidden, codeForbidden, ""},
+	{tokens.ErrMoreAsked, http.StatusForbidden, codeForbidden, ""},
+	{tokens.ErrGrantTooLarge, http.StatusBadRequest, codeInvalid, ""},
+	{tokens.ErrBadDenial, http.StatusBadRequest, codeInvalid, ""},
+	{tokens.ErrDenialNotFound, http.StatusNotFound, codeNoDenial, ""},
 	{refpolicy.ErrBadClaim, http.StatusUnauthorized, codeUnauthorized, ""},
 	{refpolicy.ErrBadOID, http.StatusBadRequest, codeInvalid, ""},
 
@@ -274,6 +330,18 @@ var sentinels = []struct {
 	{gitstore.ErrProofTimeout, http.StatusServiceUnavailable, codeTimeout, "reach could not be proved in the time allowed"},
 	{gitstore.ErrClosed, http.StatusServiceUnavailable, codeUnavailable, "server is stopping"},
 
+	{sessions.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
+	{sessions.ErrBadCursor, http.StatusBadRequest, codeInvalid, ""},
+	{sessions.ErrNotFound, http.StatusNotFound, codeNoSession, ""},
+	{sessions.ErrGroupNotFound, http.StatusNotFound, codeNoFork, ""},
+	{sessions.ErrTokenNotFound, http.StatusNotFound, codeNoToken, ""},
+	{sessions.ErrExists, http.StatusConflict, codeExists, ""},
+	{sessions.ErrLeaseLost, http.StatusConflict, codeLeaseLost, ""},
+	{sessions.ErrPicked, http.StatusConflict, codePicked, ""},
+	{sessions.ErrNotCreator, http.StatusForbidden, codeForbidden, ""},
+	{sessions.ErrForeignSession, http.StatusForbidden, codeForbidden, ""},
+	{sessions.ErrTokenDead, http.StatusUnauthorized, codeUnauthorized, ""},
+
 	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files
 	{syscall.EDQUOT, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
@@ -296,6 +364,7 @@ type problemBody struct {
 	Detail    string `json:"detail"`
 	Code      string `json:"code"`
 	Retryable bool   `json:"retryable"`
+	moreBody
 }
 
 func (p problem) body() problemBody {
@@ -344,9 +413,9 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	}
 	var written *resultError
 	if errors.As(err, &written) {
-		x.envelope(r, problemOf(err), written)
+		x.envelope(problemOf(err), s.more(x, r, err), written)
 	} else {
-		x.problem(r, problemOf(err))
+		x.problem(r, problemOf(err), s.more(x, r, err))
 	}
 	switch {
 	case known:
@@ -359,13 +428,19 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 }
 
 // problem writes p in the one JSON shape, or as a line that git shows its user.
-func (x *exchange) problem(r *http.Request, p problem) {
+func (x *exchange) problem(r *http.Request, p problem, more moreBody) {
 	x.problemHeaders(p)
 	if isGit(r) {
-		x.plain(p.status, p.text+"\n")
+		text := p.text + "\n"
+		if more.Hint != "" {
+			text += more.Hint + "\n"
+		}
+		x.plain(p.status, text)
 		return
 	}
-	_ = x.json(p.status, p.body())
+	body := p.body()
+	body.moreBody = more
+	_ = x.json(p.status, body)
 }
 
 func (x *exchange) problemHeaders(p problem) {

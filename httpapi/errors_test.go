@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/wire"
 	"github.com/headgate/headgate/refpolicy"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 
 	"github.com/labstack/echo/v4"
@@ -76,6 +77,27 @@ var errorRows = []struct {
 	{"ledger.ErrNotEmpty", ledger.ErrNotEmpty, 500, "internal", "internal", false},
 	{"ledger.ErrUnfinished", ledger.ErrUnfinished, 500, "internal", "internal", false},
 	{"ledger.CheckError", &ledger.CheckError{}, 500, "internal", "internal", false},
+	{"ledger.RepeatedError", &ledger.RepeatedError{}, 500, "internal", "internal", false}, // its answer is given instead
+
+	{"sessions.ErrInvalid", sessions.ErrInvalid, 400, "invalid_request", "invalid", false},
+	{"sessions.ErrBadCursor", sessions.ErrBadCursor, 400, "invalid_request", "invalid", false},
+	{"sessions.ErrNotFound", sessions.ErrNotFound, 404, "session_not_found", "not_found", false},
+	{"sessions.ErrGroupNotFound", sessions.ErrGroupNotFound, 404, "fork_not_found", "not_found", false},
+	{"sessions.ErrTokenNotFound", sessions.ErrTokenNotFound, 404, "token_not_found", "not_found", false},
+	{"sessions.ErrExists", sessions.ErrExists, 409, "already_exists", "conflict", false},
+	{"sessions.ErrLeaseLost", sessions.ErrLeaseLost, 409, "lease_lost", "conflict", false},
+	{"sessions.ErrNotCreator", sessions.ErrNotCreator, 403, "forbidden", "forbidden", false},
+	{"sessions.ErrTokenDead", sessions.ErrTokenDead, 401, "unauthorized", "unauthorized", false},
+	{"sessions.ErrForeignSession", sessions.ErrForeignSession, 403, "forbidden", "forbidden", false},
+	{"sessions.ErrPicked", sessions.ErrPicked, 409, "already_picked", "conflict", false},
+	{"sessions.StaleEpochError", &sessions.StaleEpochError{Have: 3, Session: 4}, 403, "stale_epoch", "forbidden", false},
+	{"sessions.StateError", &sessions.StateError{State: sessions.Ended}, 409, "session_state", "conflict", false},
+	{"", &sessions.StateError{State: sessions.ViewOnly}, 409, "view_only", "conflict", false},
+	{"sessions.LeaseHeldError", &sessions.LeaseHeldError{}, 409, "lease_held", "conflict", false},
+	{"sessions.InUseError", &sessions.InUseError{}, 409, "in_use", "conflict", false},
+	{"sessions.LimitError", &sessions.LimitError{What: "max_live_sessions"}, 409, "no_slots", "conflict", false},
+	{"", &sessions.LimitError{What: "max_fork_n"}, 400, "invalid_request", "invalid", false},
+	{"sessions.ChildrenFailedError", &sessions.ChildrenFailedError{}, 409, "fork_failed", "conflict", false},
 
 	{"refpolicy.ErrBadOID", refpolicy.ErrBadOID, 400, "invalid_request", "invalid", false},
 	{"refpolicy.ErrBadClaim", refpolicy.ErrBadClaim, 401, "unauthorized", "unauthorized", false},
@@ -92,6 +114,11 @@ var errorRows = []struct {
 	{"tokens.ErrBadSignature", tokens.ErrBadSignature, 401, "unauthorized", "unauthorized", false},
 	{"tokens.ErrExpired", tokens.ErrExpired, 401, "unauthorized", "unauthorized", false},
 	{"tokens.ErrNotYetValid", tokens.ErrNotYetValid, 401, "unauthorized", "unauthorized", false},
+	{"tokens.ErrDenied", tokens.ErrDenied, 401, "unauthorized", "unauthorized", false},
+	{"tokens.ErrMoreAsked", tokens.ErrMoreAsked, 403, "forbidden", "forbidden", false},
+	{"tokens.ErrGrantTooLarge", tokens.ErrGrantTooLarge, 400, "invalid_request", "invalid", false},
+	{"tokens.ErrBadDenial", tokens.ErrBadDenial, 400, "invalid_request", "invalid", false},
+	{"tokens.ErrDenialNotFound", tokens.ErrDenialNotFound, 404, "denial_not_found", "not_found", false},
 	{"tokens.ErrBadClaim", tokens.ErrBadClaim, 401, "unauthorized", "unauthorized", false},
 	{"tokens.ClaimError", &tokens.ClaimError{Claim: "exp"}, 401, "unauthorized", "unauthorized", false},
 	{"tokens.ErrNoRepoClaim", tokens.ErrNoRepoClaim, 403, "forbidden", "forbidden", false},
@@ -154,6 +181,7 @@ func TestProblemOfKnowsEveryExportedError(t *testing.T) {
 	}
 	for room, dir := range map[string]string{
 		"gitstore": "../gitstore", "ledger": "../gitstore/ledger", "refpolicy": "../refpolicy", "tokens": "../tokens",
+		"sessions": "../sessions",
 	} {
 		names := exportedErrors(t, dir)
 		if len(names) == 0 {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -110,6 +112,10 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 	if err != nil {
 		return err
 	}
+	stale, err := s.standingOfGit(r, repo, who, service)
+	if err != nil {
+		return err
+	}
 	if p.importing && service == uploadPack {
 		return &requestError{kind: kindForbidden, text: "the import remote takes pushes only"}
 	}
@@ -117,7 +123,24 @@ func (s *Server) git(x *exchange, r *http.Request, p gitPath) error {
 	if p.service == infoRefs {
 		return s.advertise(x, r, repo, callerOf(who), service, q)
 	}
+	if service == receivePack {
+		q.Advice = s.advice(r, who, stale)
+	}
 	return s.rpc(x, r, repo, who, service, q)
+}
+
+// standingOfGit refuses issued tokens that may not be used any more. A push of an old
+// epoch goes on: the guard refuses it in git's own words.
+func (s *Server) standingOfGit(r *http.Request, repo *gitstore.Repo, who *tokens.Principal, service gitService) (stale bool, err error) {
+	if !who.Issued {
+		return false, nil
+	}
+	err = s.standing(r.Context(), repo, who)
+	var old *sessions.StaleEpochError
+	if stale = errors.As(err, &old); stale && service == receivePack {
+		return true, nil
+	}
+	return stale, err
 }
 
 // kind is the place that a request takes: fetches, and pushes that are not small,
@@ -194,7 +217,6 @@ func (s *Server) rpc(x *exchange, r *http.Request, repo *gitstore.Repo, who *tok
 	}
 	q.In, q.Out = body, out
 	if service == receivePack {
-		q.Advice = s.advice(who)
 		err = repo.ReceivePack(r.Context(), callerOf(who), q)
 	} else {
 		q.Freed = x.pass.ease
@@ -303,9 +325,20 @@ func (w *gitWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// advice tells the user of a refused push what the token can do and how long it
-// lives.
-func (s *Server) advice(who *tokens.Principal) string {
+// advice tells the user of a refused push what the token can do, how long it lives,
+// and how an issued one is renewed.
+func (s *Server) advice(r *http.Request, who *tokens.Principal, stale bool) string {
+	if stale {
+		return staleHint
+	}
+	text := s.abilities(who)
+	if who.Issued {
+		text += "; renew it before then by: " + s.renewLine(r)
+	}
+	return text
+}
+
+func (s *Server) abilities(who *tokens.Principal) string {
 	left := who.ExpiresAt.Sub(s.Now()).Round(time.Second)
 	life := "it expires in " + left.String()
 	switch {

@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
 	"github.com/headgate/headgate/refpolicy"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -31,6 +32,7 @@ type gate struct {
 	server *Server
 	http   *httptest.Server
 	logs   *syncBuffer
+	clock  *testClock
 }
 
 // acmeKey signs the tokens of the org acme in every test.
@@ -48,15 +50,21 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 	logger := slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	quiet := slog.New(slog.DiscardHandler)
 	dir := t.TempDir()
-	db, err := pebbledb.Open(filepath.Join(dir, "ledger"), pebbledb.Options{Logger: quiet})
+	clock := &testClock{}
+	db, err := pebbledb.Open(filepath.Join(dir, "ledger"), pebbledb.Options{Logger: quiet, Clock: clock.now})
 	if err != nil {
 		t.Fatalf("open ledger: %v", err)
 	}
-	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet})
+	keeper := sessions.New(sessions.Options{Ledger: db, Logger: quiet})
+	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper)})
 	if err != nil {
 		t.Fatalf("open store: %v", err)
 	}
-	c := Config{Store: store, Tokens: acmeVerifier(t), Logger: logger}
+	keys := serverKeys(t, clock)
+	c := Config{
+		Store: store, Tokens: acmeVerifier(t, clock.now, tokens.WithServerKeys(keys)), Logger: logger,
+		Sessions: keeper, Issuer: tokens.NewIssuer(keys), Now: clock.now,
+	}
 	for _, f := range change {
 		f(&c)
 	}
@@ -76,16 +84,21 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 			t.Errorf("close ledger: %v", err)
 		}
 	})
-	return &gate{t: t, server: s, http: srv, logs: logs}
+	return &gate{t: t, server: s, http: srv, logs: logs, clock: clock}
 }
 
-func acmeVerifier(t testing.TB) *tokens.Verifier {
+func acmeVerifier(t testing.TB, now func() time.Time, more ...tokens.VerifierOption) *tokens.Verifier {
 	t.Helper()
-	return verifierOf(t, "acme")
+	return tokens.NewVerifier(keyringOf(t, "acme"), now, more...)
 }
 
 // verifierOf believes the same key for each of the orgs.
 func verifierOf(t testing.TB, orgs ...string) *tokens.Verifier {
+	t.Helper()
+	return tokens.NewVerifier(keyringOf(t, orgs...), nil)
+}
+
+func keyringOf(t testing.TB, orgs ...string) *tokens.Keyring {
 	t.Helper()
 	key, err := tokens.NewKey("k1", acmeKey().Public())
 	if err != nil {
@@ -97,7 +110,7 @@ func verifierOf(t testing.TB, orgs ...string) *tokens.Verifier {
 		all[org] = []tokens.Key{key}
 	}
 	keys.Replace(all)
-	return tokens.NewVerifier(keys, nil)
+	return keys
 }
 
 // token signs a token of acme for repo with the given scopes, good for an hour.

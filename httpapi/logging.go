@@ -42,7 +42,7 @@ func (s *Server) recovered(x *exchange, r *http.Request, p any) bool {
 	if x.started() {
 		return true
 	}
-	x.problem(r, problem{status: http.StatusInternalServerError, code: codeInternal, text: internalText})
+	x.problem(r, problem{status: http.StatusInternalServerError, code: codeInternal, text: internalText}, moreBody{})
 	return false
 }
 

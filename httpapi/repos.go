@@ -56,18 +56,23 @@ func (s *Server) createRepo(q *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.Store.CreateRepo(q.ctx(), q.caller(), q.who.Org, q.name, branch, nil)
+	answer := func(info gitstore.RepoInfo) any {
+		return createdRepoBody{info.ID, info.Name, info.Name, info.DefaultBranch, s.remoteURL(q.r, info.Name), "repository created"}
+	}
+	info, err := s.Store.CreateRepo(q.ctx(), q.caller(), q.who.Org, q.name, branch, onceOf(q, http.StatusCreated, answer))
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusCreated, struct {
-		RepoID   string `json:"repo_id"`
-		RepoName string `json:"repo_name"`
-		URL      string `json:"url"`
-		Default  string `json:"default_branch"`
-		HTTPURL  string `json:"http_url"`
-		Message  string `json:"message"`
-	}{info.ID, info.Name, info.Name, info.DefaultBranch, s.remoteURL(q.r, info.Name), "repository created"})
+	return q.x.json(http.StatusCreated, answer(info))
+}
+
+type createdRepoBody struct {
+	RepoID   string `json:"repo_id"`
+	RepoName string `json:"repo_name"`
+	URL      string `json:"url"`
+	Default  string `json:"default_branch"`
+	HTTPURL  string `json:"http_url"`
+	Message  string `json:"message"`
 }
 
 func (b createRepoBody) check(name string) error {
@@ -100,15 +105,18 @@ func defaultBranch(name string) (string, error) {
 
 // remoteURL is how git clients reach the main remote of a repo.
 func (s *Server) remoteURL(r *http.Request, name string) string {
-	base := s.PublicURL
-	if base == "" {
-		scheme := "http"
-		if r.TLS != nil {
-			scheme = "https"
-		}
-		base = scheme + "://" + r.Host
+	return s.baseURL(r) + (&url.URL{Path: "/" + name + ".git"}).EscapedPath()
+}
+
+// baseURL is how clients reach this server, without a slash at its end.
+func (s *Server) baseURL(r *http.Request) string {
+	if s.PublicURL != "" {
+		return s.PublicURL
 	}
-	return base + (&url.URL{Path: "/" + name + ".git"}).EscapedPath()
+	if r.TLS != nil {
+		return "https://" + r.Host
+	}
+	return "http://" + r.Host
 }
 
 func (s *Server) listRepos(q *request) error {
@@ -158,22 +166,29 @@ func (s *Server) updateRepo(q *request) error {
 	if err != nil {
 		return err
 	}
-	info, err := q.repo.SetDefaultBranch(q.ctx(), q.caller(), branch, nil)
+	answer := func(info gitstore.RepoInfo) any { return repoBodyOf(info) }
+	info, err := q.repo.SetDefaultBranch(q.ctx(), q.caller(), branch, onceOf(q, http.StatusOK, answer))
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusOK, repoBodyOf(info))
+	return q.x.json(http.StatusOK, answer(info))
 }
 
 func (s *Server) deleteRepo(q *request) error {
-	info, err := s.Store.DeleteRepo(q.ctx(), q.caller(), q.who.Org, q.name, nil)
+	answer := func(info gitstore.RepoInfo) any {
+		return deletedRepoBody{info.ID, info.Name, info.Name, "repository deleted"}
+	}
+	info, err := s.Store.DeleteRepo(q.ctx(), q.caller(), q.who.Org, q.name, onceOf(q, http.StatusOK, answer))
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusOK, struct {
-		RepoID   string `json:"repo_id"`
-		RepoName string `json:"repo_name"`
-		URL      string `json:"url"`
-		Message  string `json:"message"`
-	}{info.ID, info.Name, info.Name, "repository deleted"})
+	s.feeds.lookAt(q.who.Org, q.name)
+	return q.x.json(http.StatusOK, answer(info))
+}
+
+type deletedRepoBody struct {
+	RepoID   string `json:"repo_id"`
+	RepoName string `json:"repo_name"`
+	URL      string `json:"url"`
+	Message  string `json:"message"`
 }

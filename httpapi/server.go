@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -22,10 +23,25 @@ type Verifier interface {
 
 var _ Verifier = (*tokens.Verifier)(nil)
 
+// Issuer signs the tokens that sessions hand out.
+type Issuer interface {
+	// Mint signs the token that says g. Of the same grant it is the same token, for
+	// as long as the same key signs. Errors: tokens.ErrGrantTooLarge.
+	Mint(g tokens.Grant) (string, error)
+}
+
+var _ Issuer = (*tokens.Issuer)(nil)
+
 // Config is what a Server is made of.
 type Config struct {
 	Store  *gitstore.Store
 	Tokens Verifier
+	// Sessions keeps the sessions of all repos; nil: there are none, and what was
+	// issued to one is dead.
+	Sessions *sessions.Keeper
+	Issuer   Issuer // of the tokens of sessions; not nil where Sessions is not
+	// Denials are what the operator's routes change of what Tokens refuses; nil: none.
+	Denials DenyList
 	// OperatorKey opens the operator's routes, and nothing else does; empty: nobody can.
 	OperatorKey string
 	// PublicURL is how clients reach this server, without a slash at its end; empty:
@@ -47,6 +63,7 @@ type Server struct {
 	Config
 	router *echo.Echo
 	fair   *fairness
+	feeds  *feeds
 }
 
 // New makes a Server of c.
@@ -65,7 +82,7 @@ func New(c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{Config: c, router: echo.New(), fair: newFairness(c.Limits, c.Metrics)}
+	s := &Server{Config: c, router: echo.New(), fair: newFairness(c.Limits, c.Metrics), feeds: newFeeds(c.Logger)}
 	s.router.HTTPErrorHandler = func(err error, ctx echo.Context) {
 		s.fail(exchangeOf(ctx), ctx.Request(), err)
 	}
@@ -79,7 +96,7 @@ func New(c Config) *Server {
 // meant to run under. Address, TLS and listening are the caller's; plain
 // connections should come from a Listener.
 func (s *Server) HTTPServer() *http.Server {
-	return &http.Server{
+	server := &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: s.Limits.HeaderTimeout,
 		IdleTimeout:       s.Limits.KeepAlive,
@@ -88,6 +105,8 @@ func (s *Server) HTTPServer() *http.Server {
 		ConnState:         connState,
 		ErrorLog:          slog.NewLogLogger(s.Logger.Handler(), slog.LevelDebug),
 	}
+	server.RegisterOnShutdown(s.feeds.stop) // streams end only when they are told
+	return server
 }
 
 // What a route asks of the token and the repo before its handler runs.
@@ -109,8 +128,13 @@ type route struct {
 	paths  []string // with {repo} where the new vocabulary has it
 	access access
 	scope  tokens.Scope // empty: any
+	issued confinement  // what a token that this server issued may do with it
+	// sessions routes are there if the server keeps sessions.
+	sessions bool
 	// git routes may need a git process.
 	git bool
+	// lasting routes may wait for what is still to happen.
+	lasting bool
 	// envelope routes tell of every failure in the form of rest.md 11.6.
 	envelope bool
 	handle   func(*Server, *request) error
@@ -130,36 +154,60 @@ func same(tail string) []string { return both("/repos"+tail, tail) }
 var routes = []route{
 	{name: "repo.create", method: "POST", paths: []string{"/api/v1/repos", "/api/repos"}, access: repoName, scope: tokens.RepoWrite, handle: (*Server).createRepo},
 	{name: "repo.list", method: "GET", paths: []string{"/api/v1/repos", "/api/repos"}, access: inOrg, scope: tokens.OrgRead, handle: (*Server).listRepos},
-	{name: "repo.get", method: "GET", paths: both("/repo", ""), access: repoOpen, handle: (*Server).getRepo},
+	{name: "repo.get", method: "GET", paths: both("/repo", ""), access: repoOpen, issued: ruled, handle: (*Server).getRepo},
 	{name: "repo.update", method: "PATCH", paths: both("/repo", ""), access: repoOpen, scope: tokens.RepoWrite, handle: (*Server).updateRepo},
 	{name: "repo.delete", method: "DELETE", paths: both("/repos/delete", ""), access: repoName, scope: tokens.RepoWrite, handle: (*Server).deleteRepo},
 
-	{name: "file.get", method: "GET", paths: same("/file"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getFile},
-	{name: "file.head", method: "HEAD", paths: same("/file"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getFile},
-	{name: "file.list", method: "GET", paths: same("/files"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).listFiles},
+	{name: "file.get", method: "GET", paths: same("/file"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).getFile},
+	{name: "file.head", method: "HEAD", paths: same("/file"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).getFile},
+	{name: "file.list", method: "GET", paths: same("/files"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).listFiles},
 
-	{name: "branch.list", method: "GET", paths: same("/branches"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).listBranches},
-	{name: "branch.get", method: "GET", paths: same("/branch"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getBranch},
+	{name: "branch.list", method: "GET", paths: same("/branches"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).listBranches},
+	{name: "branch.get", method: "GET", paths: same("/branch"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).getBranch},
 	{name: "branch.create", method: "POST", paths: same("/branches/create"), access: repoOpen, scope: tokens.GitWrite, handle: (*Server).createBranch},
 	{name: "branch.delete", method: "DELETE", paths: same("/branches"), access: repoOpen, scope: tokens.GitWrite, handle: (*Server).deleteBranch},
-	{name: "branch.diff", method: "GET", paths: same("/branches/diff"), access: repoOpen, scope: tokens.GitRead, git: true, handle: (*Server).branchDiff},
+	{name: "branch.diff", method: "GET", paths: same("/branches/diff"), access: repoOpen, scope: tokens.GitRead, issued: ruled, git: true, handle: (*Server).branchDiff},
 
-	{name: "commit.list", method: "GET", paths: same("/commits"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).listCommits},
-	{name: "commit.get", method: "GET", paths: same("/commit"), access: repoOpen, scope: tokens.GitRead, handle: (*Server).getCommit},
-	{name: "commit.diff", method: "GET", paths: same("/diff"), access: repoOpen, scope: tokens.GitRead, git: true, handle: (*Server).commitDiff},
-	{name: "commit.pack", method: "POST", paths: same("/commit-pack"), access: repoOpen, scope: tokens.GitWrite, envelope: true, handle: (*Server).commitPack},
+	{name: "commit.list", method: "GET", paths: same("/commits"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).listCommits},
+	{name: "commit.get", method: "GET", paths: same("/commit"), access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).getCommit},
+	{name: "commit.diff", method: "GET", paths: same("/diff"), access: repoOpen, scope: tokens.GitRead, issued: ruled, git: true, handle: (*Server).commitDiff},
+	{name: "commit.pack", method: "POST", paths: same("/commit-pack"), access: repoOpen, scope: tokens.GitWrite, issued: ruled, envelope: true, handle: (*Server).commitPack},
 
 	{name: "pin.create", method: "POST", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).createPin},
-	{name: "pin.list", method: "GET", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitRead, handle: (*Server).listPins},
+	{name: "pin.list", method: "GET", paths: []string{"/api/repos/{repo}/pins"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, handle: (*Server).listPins},
 	{name: "pin.delete", method: "DELETE", paths: []string{"/api/repos/{repo}/pins/{id}"}, access: repoOpen, scope: tokens.GitWrite, handle: (*Server).deletePin},
 
-	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, handle: (*Server).whoami},
-	{name: "limits", method: "GET", paths: []string{"/api/limits"}, access: anybody, handle: (*Server).limits},
+	{name: "session.create", method: "POST", paths: []string{"/api/repos/{repo}/sessions"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).createSession},
+	{name: "session.list", method: "GET", paths: []string{"/api/repos/{repo}/sessions"}, access: repoOpen, scope: tokens.GitRead, sessions: true, handle: (*Server).listSessions},
+	{name: "session.get", method: "GET", paths: []string{"/api/repos/{repo}/sessions/{id}"}, access: repoOpen, scope: tokens.GitRead, issued: ownOnly, sessions: true, handle: (*Server).getSession},
+	{name: "session.update", method: "PATCH", paths: []string{"/api/repos/{repo}/sessions/{id}"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).updateSession},
+	{name: "session.delete", method: "DELETE", paths: []string{"/api/repos/{repo}/sessions/{id}"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).deleteSession},
+	{name: "session.lease", method: "POST", paths: []string{"/api/repos/{repo}/sessions/{id}/lease"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, sessions: true, handle: (*Server).changeLease},
+	{name: "session.fork", method: "POST", paths: []string{"/api/repos/{repo}/sessions/{id}/fork"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).createFork},
+
+	{name: "token.create", method: "POST", paths: []string{"/api/repos/{repo}/sessions/{id}/tokens"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).createToken},
+	{name: "token.list", method: "GET", paths: []string{"/api/repos/{repo}/sessions/{id}/tokens"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).listTokens},
+	{name: "token.revoke", method: "DELETE", paths: []string{"/api/repos/{repo}/sessions/{id}/tokens/{part}"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).revokeToken},
+	{name: "token.renew", method: "POST", paths: []string{"/api/tokens/renew"}, access: repoOpen, issued: ruled, sessions: true, handle: (*Server).renewToken},
+
+	{name: "fork.get", method: "GET", paths: []string{"/api/repos/{repo}/forks/{id}"}, access: repoOpen, scope: tokens.GitRead, sessions: true, handle: (*Server).getFork},
+	{name: "fork.compare", method: "GET", paths: []string{"/api/repos/{repo}/forks/{id}/compare"}, access: repoOpen, scope: tokens.GitRead, sessions: true, handle: (*Server).compareFork},
+	{name: "fork.pick", method: "POST", paths: []string{"/api/repos/{repo}/forks/{id}/pick"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).pickChild},
+	{name: "fork.validity", method: "PUT", paths: []string{"/api/repos/{repo}/forks/{id}/children/{part}/validity"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).setValidity},
+	{name: "fork.close", method: "DELETE", paths: []string{"/api/repos/{repo}/forks/{id}"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).closeFork},
+
+	{name: "events", method: "GET", paths: []string{"/api/repos/{repo}/events"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, lasting: true, handle: (*Server).getEvents},
+
+	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, issued: evenStale, handle: (*Server).whoami},
+	{name: "limits", method: "GET", paths: []string{"/api/limits"}, access: anybody, issued: ruled, handle: (*Server).limits},
 
 	{name: "operator.gc", method: "POST", paths: []string{operatorPrefix + "gc"}, access: operator, handle: (*Server).operatorGC},
 	{name: "operator.fsck", method: "POST", paths: []string{operatorPrefix + "fsck"}, access: operator, handle: (*Server).operatorFsck},
 	{name: "operator.export", method: "POST", paths: []string{operatorPrefix + "export"}, access: operator, handle: (*Server).operatorExport},
 	{name: "operator.backup", method: "POST", paths: []string{operatorPrefix + "backup"}, access: operator, handle: (*Server).operatorBackup},
+	{name: "operator.deny", method: "POST", paths: []string{operatorPrefix + "deny"}, access: operator, handle: (*Server).operatorDeny},
+	{name: "operator.denials", method: "GET", paths: []string{operatorPrefix + "denials"}, access: operator, handle: (*Server).operatorDenials},
+	{name: "operator.allow", method: "POST", paths: []string{operatorPrefix + "allow"}, access: operator, handle: (*Server).operatorAllow},
 
 	{name: "health", method: "GET", paths: []string{"/healthz"}, bare: (*Server).health},
 	{name: "ready", method: "GET", paths: []string{"/readyz"}, bare: (*Server).ready},
@@ -168,7 +216,7 @@ var routes = []route{
 }
 
 // params turns the parameters of a path into the router's.
-var params = strings.NewReplacer("{repo}", ":repo", "{id}", ":id")
+var params = strings.NewReplacer("{repo}", ":repo", "{id}", ":id", "{part}", ":part")
 
 // add gives a route to the router, a GET with its HEAD.
 func (s *Server) add(rt *route) {
@@ -197,7 +245,7 @@ func (s *Server) handler(rt *route) echo.HandlerFunc {
 			err = s.admit(rt, q, ctx)
 		}
 		if err == nil {
-			err = rt.handle(s, q)
+			err = s.call(rt, q, ctx)
 		}
 		if err != nil && rt.envelope {
 			return resultErrorOf(err, q.target)

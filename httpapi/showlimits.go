@@ -23,9 +23,11 @@ func (s *Server) limits(q *request) error {
 		"token_rate": l.TokenRate, "token_burst": l.TokenBurst,
 		"token_requests": l.TokenRequests, "org_requests": l.OrgRequests, "requests": l.Requests,
 		"token_git_requests": l.TokenGit, "org_git_requests": l.OrgGit, "git_requests": l.Git,
+		"token_streams": l.TokenStreams, "org_streams": l.OrgStreams, "streams": l.Streams,
 		"token_upload_bytes": l.TokenUpload, "org_upload_bytes": l.OrgUpload, "upload_bytes": l.Upload,
 		"turns": l.Turns, "limit_wait": l.LimitWait,
 	}
+	s.sessionLimits(all)
 	maps.Copy(all, s.InForce)
 	for name, v := range all {
 		if d, ok := v.(time.Duration); ok {
@@ -34,4 +36,19 @@ func (s *Server) limits(q *request) error {
 		}
 	}
 	return q.x.json(http.StatusOK, limitsBody{all})
+}
+
+// sessionLimits adds the settings of sessions.
+func (s *Server) sessionLimits(all map[string]any) {
+	if s.Sessions == nil {
+		return
+	}
+	l := s.Sessions.Limits
+	maps.Copy(all, map[string]any{
+		"max_fork_n": l.MaxForkN, "max_live_sessions": l.MaxLive,
+		"lease_ttl": l.LeaseDefault, "lease_ttl_max": l.LeaseMax, "lease_wait_max": l.LeaseWaitMax,
+		"token_ttl": l.TokenDefault, "token_ttl_max": l.TokenMax,
+		"session_idle_timeout": l.IdleTimeout, "loser_ttl": l.LoserTTL, "state_idle_timeout": l.StateIdle,
+		"reap_every": l.ReapEvery, "ended_session_memory": l.EndedMemory,
+	})
 }

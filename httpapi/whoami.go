@@ -19,8 +19,12 @@ type whoamiBody struct {
 	ExpiresIn int64          `json:"expires_in_s"`
 	Session   string         `json:"session,omitempty"`
 	Epoch     *uint64        `json:"epoch,omitempty"`
-	Refs      []ruleBody     `json:"refs"`
-	May       mayBody        `json:"may"`
+	// Of the session that an issued token is bound to: its epoch and its lease. With
+	// an older epoch the token is fenced off.
+	SessionEpoch *uint64    `json:"session_epoch,omitempty"`
+	Lease        *leaseBody `json:"lease,omitempty"`
+	Refs         []ruleBody `json:"refs"`
+	May          mayBody    `json:"may"`
 }
 
 type ruleBody struct {
@@ -48,7 +52,29 @@ func (s *Server) whoami(q *request) error {
 	for _, r := range p.Policy.Rules() {
 		body.Refs = append(body.Refs, ruleBody{r.Pattern, r.Ops})
 	}
+	if p.Issued {
+		if err := s.tellSession(q, &body); err != nil {
+			return err
+		}
+	}
 	return q.x.json(http.StatusOK, body)
+}
+
+// tellSession adds how the session of an issued token stands.
+func (s *Server) tellSession(q *request, body *whoamiBody) error {
+	got, err := s.Sessions.Get(q.ctx(), q.session(), q.door(), q.who.Session)
+	if err != nil {
+		return err
+	}
+	body.SessionEpoch = &got.Epoch
+	if got.Lease != nil {
+		lease := leaseBodyOf(*got.Lease)
+		body.Lease = &lease
+	}
+	if got.Epoch != *q.who.Epoch {
+		body.May.Push = []string{}
+	}
+	return nil
 }
 
 // pushable lists the patterns under which a token can push something.

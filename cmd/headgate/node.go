@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
 	"github.com/headgate/headgate/gitstore/ledger/redisdb"
 	"github.com/headgate/headgate/httpapi"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -25,15 +26,21 @@ type node struct {
 	ledger ledger.Ledger
 	store  *gitstore.Store
 	server *httpapi.Server
+
+	denied      *tokens.DenyList
+	sessions    *sessions.Keeper
+	stopReaping func() // nil: nobody reaps
 }
 
 // nodeOptions say what a node is built from.
 type nodeOptions struct {
 	data      string // folder of everything that is kept
+	keys      string // folder of the server's own keys; empty: one in data
 	ledger    string // "pebble" or a redis URL
 	publicURL string
 	looking   bool // for a command that only looks
 	limits    Limits
+	sessions  SessionLimits // zero fields: the defaults
 	authority *authority
 	log       *slog.Logger
 }
@@ -49,10 +56,18 @@ func openNode(ctx context.Context, o nodeOptions) (*node, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.close(ctx))
 	}
+	keys, err := o.openServerKeys()
+	if err != nil {
+		return nil, errors.Join(err, n.close(ctx))
+	}
+	n.denied = tokens.NewDenyList(n.ledger, tokens.DenyListOptions{Logger: o.log})
+	verifier := tokens.NewVerifier(o.authority.keys, time.Now, tokens.WithServerKeys(keys), tokens.WithDenyList(n.denied))
+	n.reap(o)
 	n.server = httpapi.New(httpapi.Config{
-		Store: n.store, Tokens: tokens.NewVerifier(o.authority.keys, time.Now), OperatorKey: key,
+		Store: n.store, Tokens: verifier, OperatorKey: key,
+		Sessions: n.sessions, Issuer: tokens.NewIssuer(keys), Denials: n.denied,
 		PublicURL: o.publicURL, Ready: n.ready, Metrics: metrics,
-		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.limits.inForce(),
+		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.inForce(),
 	})
 	return n, nil
 }
@@ -79,8 +94,10 @@ func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics
 	if err != nil {
 		return err
 	}
+	n.sessions = n.newKeeper(o)
 	so := gitstore.Options{
-		Dir: o.data, Ledger: n.ledger, Git: git,
+		Guard: httpapi.NewGuard(n.sessions),
+		Dir:   o.data, Ledger: n.ledger, Git: git,
 		Shared: o.ledger != "pebble", Looking: o.looking, Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
 	}
 	if o.authority != nil {
@@ -118,6 +135,12 @@ func (n *node) ready(ctx context.Context) error {
 // close settles and closes what is open, the ledger last.
 func (n *node) close(ctx context.Context) error {
 	var errs []error
+	if n.stopReaping != nil {
+		n.stopReaping()
+	}
+	if n.denied != nil {
+		n.denied.Close()
+	}
 	if n.store != nil {
 		errs = append(errs, n.store.Close(ctx))
 	}

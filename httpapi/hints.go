@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/tokens"
+)
+
+// moreBody is what an error body tells besides the problem: what to do about it,
+// and the facts that go with it.
+type moreBody struct {
+	Hint         string          `json:"hint,omitempty"`
+	State        sessions.State  `json:"state,omitempty"`
+	Epoch        *uint64         `json:"epoch,omitempty"`
+	SessionEpoch *uint64         `json:"session_epoch,omitempty"`
+	Lease        *leaseBody      `json:"lease,omitempty"`
+	Holders      []useHolderBody `json:"holders,omitempty"`
+	GroupID      string          `json:"group_id,omitempty"`
+	StateSHA     string          `json:"state_sha,omitempty"`
+	Children     []childBody     `json:"children,omitempty"`
+	Failed       []failedBody    `json:"failed,omitempty"`
+}
+
+// A useHolderBody is somebody for whom a session must stay.
+type useHolderBody struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+}
+
+// renewLine renews an issued token with nothing but the token.
+func (s *Server) renewLine(r *http.Request) string {
+	return `curl -sS -X POST -H "Authorization: Bearer $TOKEN" ` + s.baseURL(r) + "/api/tokens/renew"
+}
+
+// more is what is told of err besides the problem.
+func (s *Server) more(x *exchange, r *http.Request, err error) moreBody {
+	m := factsOf(err)
+	if m.Hint = hintOf(err); m.Hint != "" && (x.who == nil || x.who.Issued) {
+		m.Hint += "; a token of a session is renewed, before it expires, by: " + s.renewLine(r)
+	}
+	return m
+}
+
+// hintOf says what whoever got err can do; empty where the error says it all.
+func hintOf(err error) string {
+	var (
+		stale *sessions.StaleEpochError
+		held  *sessions.LeaseHeldError
+		state *sessions.StateError
+		used  *sessions.InUseError
+	)
+	switch {
+	case errors.As(err, &stale):
+		return staleHint
+	case errors.As(err, &held):
+		return "wait for the lease with wait_s, or take it from its holder with the action takeover, which fences that holder off"
+	case errors.As(err, &used):
+		return "let its holders finish first: leases end by release or in time, children when they are deleted"
+	case errors.As(err, &state) && state.State == sessions.ViewOnly:
+		return "it can be read and exported, and its branch deleted; go on in a new session made from its state"
+	case errors.As(err, &state) && state.State == sessions.Ended:
+		return "its commits stay readable while something keeps them; go on in a new session made from the last one"
+	case errors.Is(err, sessions.ErrLeaseLost):
+		return "somebody else may be writing now: stop; whoever started you can acquire the lease anew, which raises the epoch, and make a new token"
+	case errors.Is(err, sessions.ErrTokenDead):
+		return "stop writing: this token cannot be renewed any more; ask whoever gave it to you for a new one"
+	case errors.Is(err, tokens.ErrExpired):
+		return "an expired token cannot be renewed: ask whoever gave it to you for a new one"
+	}
+	return ""
+}
+
+const staleHint = "somebody else has taken this session over: stop writing, what you have not pushed is not part of it; to go on, ask whoever started you for a token of the present epoch"
+
+func factsOf(err error) (m moreBody) {
+	var (
+		stale *sessions.StaleEpochError
+		held  *sessions.LeaseHeldError
+		state *sessions.StateError
+		used  *sessions.InUseError
+		part  *forkError
+	)
+	switch {
+	case errors.As(err, &stale):
+		m.Epoch, m.SessionEpoch = &stale.Have, &stale.Session
+	case errors.As(err, &held):
+		lease := leaseBodyOf(held.Lease)
+		m.Lease = &lease
+	case errors.As(err, &state):
+		m.State = state.State
+	case errors.As(err, &used):
+		for _, h := range used.Holders {
+			m.Holders = append(m.Holders, useHolderBody(h))
+		}
+	case errors.As(err, &part):
+		b := part.body
+		m.GroupID, m.StateSHA, m.Children, m.Failed = b.GroupID, b.StateSHA, b.Children, b.Failed
+	}
+	return m
+}
