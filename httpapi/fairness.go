@@ -83,9 +83,9 @@ func newFairness(l Limits, m *Metrics) *fairness {
 		rate:     l.TokenRate,
 		interval: time.Second / time.Duration(l.TokenRate),
 		limits: [levels][supplies]int64{
-			ofToken: {int64(l.TokenRequests), int64(l.TokenGit), l.TokenUpload, int64(l.Turns)},
-			ofOrg:   {int64(l.OrgRequests), int64(l.OrgGit), l.OrgUpload, int64(l.Turns)},
-			ofAll:   {int64(l.Requests), int64(l.Git), l.Upload, int64(l.Turns)},
+			ofToken: {int64(l.TokenRequests), int64(l.TokenGit), int64(l.TokenStreams), l.TokenUpload, int64(l.Turns)},
+			ofOrg:   {int64(l.OrgRequests), int64(l.OrgGit), int64(l.OrgStreams), l.OrgUpload, int64(l.Turns)},
+			ofAll:   {int64(l.Requests), int64(l.Git), int64(l.Streams), l.Upload, int64(l.Turns)},
 		},
 		metrics: m, begun: time.Now(), mixed: math.MinInt64 / 2,
 		orgs: make(map[string]*orgParty), tokens: make(map[tokenKey]*tokenParty),
@@ -135,7 +135,7 @@ func (f *fairness) ask(p *party, s supply, cost int64) (*waiter, error) {
 		return nil, nil
 	}
 	// bodyBytes are waited for by those only who have a place.
-	if s == places || s == gitPlaces {
+	if s < bodyBytes {
 		for level, q := 0, p; q != nil; level, q = level+1, q.parent {
 			if int64(q.meters[s].waiting) >= q.limits[s] {
 				return nil, f.over(level, s)

@@ -149,6 +149,7 @@ func TestTokenRate(t *testing.T) {
 func TestPlacesAreWaitedForAndRefused(t *testing.T) {
 	limits := FairLimits{
 		TokenRequests: 2, OrgRequests: 3, Requests: 4, TokenGit: 1, OrgGit: 2, Git: 3,
+		TokenStreams: 1, OrgStreams: 2, Streams: 3,
 		TokenUpload: 10, OrgUpload: 20, Upload: 30, LimitWait: 5 * time.Second,
 	}
 	for _, tc := range []struct {
@@ -164,6 +165,9 @@ func TestPlacesAreWaitedForAndRefused(t *testing.T) {
 		{"token_git_requests", gitPlaces, 0, []string{"a/1"}, "a/1"},
 		{"org_git_requests", gitPlaces, 0, []string{"a/1", "a/2"}, "a/3"},
 		{"git_requests", gitPlaces, 0, []string{"a/1", "a/2", "b/1"}, "c/1"},
+		{"token_streams", streamPlaces, 0, []string{"a/1"}, "a/1"},
+		{"org_streams", streamPlaces, 0, []string{"a/1", "a/2"}, "a/3"},
+		{"streams", streamPlaces, 0, []string{"a/1", "a/2", "b/1"}, "c/1"},
 		{"token_upload_bytes", places, 6, []string{"a/1"}, "a/1"},
 		{"org_upload_bytes", places, 8, []string{"a/1", "a/2"}, "a/3"},
 		{"upload_bytes", places, 8, []string{"a/1", "a/2", "b/1"}, "c/1"},

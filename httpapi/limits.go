@@ -38,6 +38,7 @@ type FairLimits struct {
 
 	TokenRequests, OrgRequests, Requests int   // running at once; 256, 512, 1,024
 	TokenGit, OrgGit, Git                int   // of those that may need a git process: fetches, large pushes, diffs; 64, 128, 256
+	TokenStreams, OrgStreams, Streams    int   // event streams and long polls that are open, which do not count above; 1,024, 4,096, 16,384
 	TokenUpload, OrgUpload, Upload       int64 // bytes that bodies over 1 MiB have brought; 20 GiB, 40 GiB, 80 GiB
 
 	Turns     int           // requests that work at once rather than wait for their clients; 32 for each processor, at least 64
@@ -69,6 +70,9 @@ func (l FairLimits) withDefaults() FairLimits {
 	orDefault(&l.TokenGit, 64)
 	orDefault(&l.OrgGit, 128)
 	orDefault(&l.Git, 256)
+	orDefault(&l.TokenStreams, 1024)
+	orDefault(&l.OrgStreams, 4096)
+	orDefault(&l.Streams, 16384)
 	orDefault(&l.TokenUpload, 20<<30)
 	orDefault(&l.OrgUpload, 40<<30)
 	orDefault(&l.Upload, 80<<30)

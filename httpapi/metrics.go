@@ -21,6 +21,8 @@ type Metrics struct {
 	work     *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 	queued   *prometheus.HistogramVec
+	streams  prometheus.Gauge
+	ended    *prometheus.CounterVec
 	handler  http.Handler
 }
 
@@ -52,8 +54,14 @@ func NewMetrics() *Metrics {
 			Name: "headgate_queue_wait_seconds", Help: "Time that requests waited which had to, by what they waited for.",
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2.5, 13),
 		}, []string{"for"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "headgate_streams_open", Help: "Event streams that are open now.",
+		}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "headgate_streams_ended_total", Help: "Event streams that have ended, by why: slow is a client that did not read.",
+		}, []string{"reason"}),
 	}
-	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.running, m.work, m.refused, m.queued,
+	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.running, m.work, m.refused, m.queued, m.streams, m.ended,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 	return m
@@ -78,7 +86,7 @@ func (m *Metrics) Counter(name, help string, read func() float64) {
 func (m *Metrics) limited(limit string) { m.refused.WithLabelValues(limit).Inc() }
 
 // supplyNames say in metrics what was waited for.
-var supplyNames = [supplies]string{"request", "git", "upload", "turn"}
+var supplyNames = [supplies]string{"request", "git", "stream", "upload", "turn"}
 
 func (m *Metrics) waited(s supply, took time.Duration) {
 	m.queued.WithLabelValues(supplyNames[s]).Observe(took.Seconds())

@@ -7,7 +7,7 @@ import "time"
 type pass struct {
 	f     *fairness
 	token *tokenParty
-	kind  supply          // places or gitPlaces; the latter work without turns
+	kind  supply          // places, streamPlaces or gitPlaces; the last work without turns
 	eased bool            // of gitPlaces, and has one of places by now; guarded by f.mu
 	done  <-chan struct{} // of the request's context
 
@@ -37,7 +37,7 @@ func (p *pass) upload(n int64) error {
 
 // begin takes the first turn. It fails as enter does.
 func (p *pass) begin() error {
-	if p == nil || p.kind != places {
+	if p == nil || p.kind == gitPlaces {
 		return nil
 	}
 	p.f.mu.Lock()
@@ -58,7 +58,7 @@ func (p *pass) begin() error {
 
 // rest gives the turn back, before the request waits for its client.
 func (p *pass) rest() {
-	if p == nil || p.kind != places {
+	if p == nil || p.kind == gitPlaces {
 		return
 	}
 	p.f.mu.Lock()
@@ -77,7 +77,7 @@ func (p *pass) yield() {
 // work takes a turn again after rest, however long that takes: what has begun is
 // finished. A request whose client has gone works on without one, to its end.
 func (p *pass) work() {
-	if p == nil || p.kind != places {
+	if p == nil || p.kind == gitPlaces {
 		return
 	}
 	p.f.mu.Lock()

@@ -20,16 +20,17 @@ func (e *limitError) problem() problem {
 
 // limitNames are the settings of the limits on supplies.
 var limitNames = [supplies][levels]string{
-	places:    {"token_requests", "org_requests", "requests"},
-	gitPlaces: {"token_git_requests", "org_git_requests", "git_requests"},
-	bodyBytes: {"token_upload_bytes", "org_upload_bytes", "upload_bytes"},
-	turns:     {"turns", "turns", "turns"},
+	places:       {"token_requests", "org_requests", "requests"},
+	gitPlaces:    {"token_git_requests", "org_git_requests", "git_requests"},
+	streamPlaces: {"token_streams", "org_streams", "streams"},
+	bodyBytes:    {"token_upload_bytes", "org_upload_bytes", "upload_bytes"},
+	turns:        {"turns", "turns", "turns"},
 }
 
 var (
 	levelNames  = [levels]string{"a token", "an org", "the server"}
 	supplyTexts = [supplies]string{
-		"have %d requests running at once", "have %d requests that need git running at once",
+		"have %d requests running at once", "have %d requests that need git running at once", "have %d streams open at once",
 		"have %d bytes of large bodies at once", "work on %d requests at once",
 	}
 )

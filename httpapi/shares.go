@@ -10,10 +10,11 @@ import (
 type supply uint8
 
 const (
-	places    supply = iota // of requests, but for those that take one of gitPlaces
-	gitPlaces               // of requests that may need a git process
-	bodyBytes               // that large bodies of running requests have brought
-	turns                   // at work, which is all but waiting for one's client
+	places       supply = iota // of requests, but for those that take one of the next two
+	gitPlaces                  // of requests that may need a git process
+	streamPlaces               // of requests that wait for what is still to happen
+	bodyBytes                  // that large bodies of running requests have brought
+	turns                      // at work, which is all but waiting for one's client or for events
 	supplies
 )
 
