@@ -107,6 +107,17 @@ func (r *reaping) end(ctx context.Context, looks []dueLook) error {
 	if err == nil {
 		return nil
 	}
+	still, herr := r.standing(ctx, looks)
+	if herr != nil {
+		return herr
+	}
+	if len(still) < len(looks) {
+		r.left = true // another node has ended them, or they were written to
+		if len(still) == 0 {
+			return nil
+		}
+		return r.end(ctx, still)
+	}
 	if len(looks) == 1 {
 		return r.failed(ctx, "session", looks[0].id, err)
 	}
@@ -116,6 +127,24 @@ func (r *reaping) end(ctx context.Context, looks []dueLook) error {
 		}
 	}
 	return nil
+}
+
+// standing are those whose branches are where they were.
+func (r *reaping) standing(ctx context.Context, looks []dueLook) (still []dueLook, err error) {
+	refs := make([]string, len(looks))
+	for i, l := range looks {
+		refs[i] = l.ref()
+	}
+	heads, err := r.door.Heads(ctx, refs...)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range looks {
+		if heads[i].SHA == l.head.SHA {
+			still = append(still, l)
+		}
+	}
+	return still, nil
 }
 
 // reapIntent ends the sessions whose time is up, by place of the change.
