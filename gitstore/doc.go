@@ -12,8 +12,9 @@
 // Repo.Update moves refs and nothing else does. The commit API (NewCommit), branches
 // (CreateBranch, DeleteBranch) and pushes (ReceivePack) all end in it. It prepares a
 // batch from what it reads (door.go, judge.go, prepare.go), proves that everything
-// new objects refer to is new or readable by the caller (reach.go, needs.go), and
-// applies the batch, which checks what was read. If that has changed, it starts again.
+// new objects refer to is new or readable by the caller (reach.go, needs.go), asks the
+// Guard, whose records ride along, and applies the batch, which checks what was read.
+// If that has changed, it starts again.
 //
 // # Reading
 //
@@ -42,6 +43,9 @@
 //	created/<h|e>/<at>/<name> branches in order of creation
 //	tip/<oid>/<name>          which refs are at an oid
 //	born/<oid>                by which ref a commit came in
+//	join/<ref>%00<...>        which refs and pins built on what came in by a ref, and where
+//	cut/<ref>                 the ref was rewound or deleted
+//	lines                     both have been kept since the repo was made
 //	o/<oid>                   a hot object, deflated as in a pack
 //	gc/pruned                 when it was pruned last, as of which log entry, with how many refs
 //	gc/index                  which index is in use
@@ -52,10 +56,12 @@
 //	pinned/<oid>/<id>         which pins hold a commit
 //	segment/<last>            a part of the log that is in a file
 //	log/archived              up to which number it is
-//	once/, once-due/          answers kept for repeated calls
+//	once/<key>                what a call was answered, for its repetition
+//	once-due/<at><key>        when that may be forgotten
 //	(log)                     one entry for each change of refs or of the default branch
 //
-// in the space org/<org>: repo/<name> (the id) and recent/<newest first>/<id>; in the
+// in the space org/<org>: repo/<name> (the id), recent/<newest first>/<id>, once/ and
+// once-due/ of calls that make and remove repos; in the
 // space server: repo-intent/<id> while a repo is being made or removed.
 //
 // On disk, below the data folder:

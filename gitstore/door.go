@@ -19,10 +19,11 @@ type door struct {
 	release func()
 	results []RefResult
 
-	begun   bool   // a batch of this update, with the caller's own checks and sets, was applied
-	written bool   // objects and pack went in with an earlier batch of this update
-	gen     []byte // the prune generation they were written in
-	failed  error  // what the batch with them was answered, if not success
+	links   map[refpolicy.OID][]refpolicy.OID // parents of new commits, as far as they were read
+	begun   bool                              // a batch of this update, with the caller's own checks and sets, was applied
+	written bool                              // objects and pack went in with an earlier batch of this update
+	gen     []byte                            // the prune generation they were written in
+	failed  error                             // what the batch with them was answered, if not success
 	seq     uint64
 	at      time.Time
 }
@@ -262,7 +263,8 @@ type state struct {
 	now  time.Time
 	gen  []byte
 	meta []byte
-	kept []byte // the answer under the update's Once, nil for none
+	kept []byte                   // the answer under the update's Once, nil for none
+	born map[refpolicy.OID][]byte // lines of commits, as far as they were asked for; nil for none
 	info RepoInfo
 	raw  [][]byte    // ref records as stored, nil for absent, by place in todo
 	recs []refRecord // decoded
@@ -276,7 +278,8 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 	if err != nil {
 		return nil, fmt.Errorf("read refs: %w", err)
 	}
-	keys := make([]string, 0, len(todo)+3)
+	wanted := d.bornWanted(todo)
+	keys := make([]string, 0, len(todo)+len(wanted)+3)
 	keys = append(keys, genKey, metaKey)
 	for _, i := range todo {
 		keys = append(keys, refKey(d.results[i].Ref))
@@ -284,6 +287,9 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 	once := d.u.Once != nil && !d.begun
 	if once {
 		keys = append(keys, d.u.Once.StoreKey())
+	}
+	for _, oid := range wanted {
+		keys = append(keys, bornKey(oid))
 	}
 	got, err := by.keys(ctx, d.r.space, keys...)
 	if err != nil {
@@ -301,6 +307,10 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 		if st.kept = got[2+len(todo)]; st.kept != nil {
 			return st, nil
 		}
+	}
+	st.born = make(map[refpolicy.OID][]byte, len(wanted))
+	for n, raw := range got[len(got)-len(wanted):] {
+		st.born[wanted[n]] = raw
 	}
 	for n, raw := range st.raw {
 		if raw == nil {

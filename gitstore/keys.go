@@ -19,6 +19,9 @@ const (
 	createdKeys   = "created/"  // created/<h|e>/<when>/<name>: branches in order of creation
 	tipKeys       = "tip/"      // tip/<oid>/<name>: which refs are at oid
 	bornKeys      = "born/"     // born/<oid> -> name of the ref a commit came in by
+	joinKeys      = "join/"     // join/<ref>\x00<ref or pin>\x00<...>: who built on what came in by a ref, and where
+	cutKeys       = "cut/"      // cut/<ref>: it was rewound or deleted
+	linesKey      = "lines"     // exists if join/ has been kept since the repo was made
 	hotKeys       = "o/"        // o/<oid, 20 bytes> -> hot object
 	packKeys      = "pack/"     // pack/<name> -> pack record
 	indexPointer  = "gc/index"  // name of the index in use

@@ -146,7 +146,7 @@ func (s *Store) create(ctx context.Context, rec repoRecord, once *ledger.Once[Re
 	_, err = s.ledger.Apply(ctx, ledger.Batch{
 		Space:  ledger.RepoSpace(rec.ID),
 		Checks: []ledger.Check{ledger.Absent(metaKey)},
-		Sets:   []ledger.Set{{Key: metaKey, Value: raw}, {Key: genKey, Value: []byte(firstGen)}},
+		Sets:   []ledger.Set{{Key: metaKey, Value: raw}, {Key: genKey, Value: []byte(firstGen)}, {Key: linesKey}},
 	})
 	if err != nil {
 		return fmt.Errorf("create repo: %w", err)

@@ -91,7 +91,7 @@ func TestOneKeyHappensOnce(t *testing.T) {
 			}, 1},
 			{"commit on a branch to be made", func(i int) (any, error) {
 				spec := CommitSpec{Target: "refs/heads/made", Base: mainRef, Once: asJSON[CommitResult]("commit made")}
-				return makeOnce(t.Context(), r, someone, spec, fmt.Sprint(i))
+				return makeOnce(t.Context(), r, someone, spec, fmt.Sprint("made ", i))
 			}, 1},
 			{"commit at a head", func(i int) (any, error) {
 				ref, err := r.Ref(t.Context(), someone, "refs/heads/gone")

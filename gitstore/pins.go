@@ -136,10 +136,11 @@ func (r *Repo) Pin(ctx context.Context, c Caller, s PinSpec) (Pin, error) {
 }
 
 func (r *Repo) pin(ctx context.Context, c Caller, id string, s PinSpec) (Pin, error) {
-	gen, err := readKey(ctx, r.ledger.PeekKeys, r.space, genKey)
+	got, err := r.ledger.PeekKeys(ctx, r.space, genKey, bornKey(s.OID))
 	if err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)
 	}
+	gen, line := got[0], refpolicy.RefName(got[1])
 	if gen == nil {
 		return Pin{}, ErrRepoNotFound
 	}
@@ -157,6 +158,7 @@ func (r *Repo) pin(ctx context.Context, c Caller, id string, s PinSpec) (Pin, er
 	}
 	b := ledger.Batch{Space: r.space, Checks: []ledger.Check{ledger.Equal(genKey, gen)}}
 	b.Carry(rec.rider(id))
+	b.Sets = append(b.Sets, ledger.Set{Key: joint{id, now, s.OID}.key(line)})
 	b.Carry(once)
 	if _, err = r.ledger.Apply(ctx, b); err != nil {
 		return Pin{}, fmt.Errorf("pin: %w", err)

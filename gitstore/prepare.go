@@ -222,6 +222,9 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 	if len(changes) > 0 || p.event.Type != "" {
 		b.Log = mustJSON(d.entry(p, changes))
 	}
+	if err := d.fillLines(ctx, p, st); err != nil {
+		return err
+	}
 	if len(changes) > 0 && !d.written {
 		p.carries = true
 		if err := d.fillObjects(p, st); err != nil {
@@ -294,6 +297,7 @@ func (d *door) fillRef(ctx context.Context, p *prepared, res *RefResult, st *sta
 	}
 	if res.Kind == refpolicy.Delete {
 		b.Deletes = append(b.Deletes, refKey(res.Ref))
+		b.Sets = append(b.Sets, ledger.Set{Key: cutKey(res.Ref)})
 		if key, ok := createdKey(res.Ref, old.created); ok {
 			b.Deletes = append(b.Deletes, key)
 		}
@@ -324,14 +328,16 @@ func (d *door) fillRef(ctx context.Context, p *prepared, res *RefResult, st *sta
 		rec.peeled = peeled
 	}
 	res.State = rec.ref(res.Ref)
+	if res.Kind == refpolicy.Rewind {
+		b.Sets = append(b.Sets, ledger.Set{Key: cutKey(res.Ref)})
+	}
 	b.Sets = append(b.Sets,
 		ledger.Set{Key: refKey(res.Ref), Value: rec.encode()},
 		ledger.Set{Key: tipKey(res.New, res.Ref)})
 	return nil
 }
 
-// fillObjects adds what is new: hot objects, the pack's record, and by which ref
-// each new commit came in.
+// fillObjects adds what is new: hot objects and the pack's record.
 func (d *door) fillObjects(p *prepared, st *state) error {
 	b := &p.batch
 	gen, err := strconv.ParseUint(string(st.gen), 10, 64)
@@ -350,7 +356,7 @@ func (d *door) fillObjects(p *prepared, st *state) error {
 	if pack := d.u.objectsIn; pack != nil {
 		fillPack(b, *pack, "settled")
 	}
-	return d.fillBorn(p)
+	return nil
 }
 
 func fillPack(b *ledger.Batch, pack packs.Info, kind string) {
@@ -373,34 +379,4 @@ func (d *door) hotObjects() []NewObject {
 		}
 	}
 	return objects
-}
-
-func (d *door) fillBorn(p *prepared) error {
-	seen := map[refpolicy.OID]bool{}
-	for _, i := range p.todo {
-		res := &d.results[i]
-		stack := []refpolicy.OID{res.New}
-		for len(stack) > 0 && len(seen) < bornPerUpdate {
-			oid := stack[len(stack)-1]
-			stack = stack[:len(stack)-1]
-			if seen[oid] {
-				continue
-			}
-			o, ok, err := d.g.fresh.lookup(oid)
-			if err != nil {
-				return err
-			}
-			if !ok || o.typ != CommitObject {
-				continue
-			}
-			h, _, err := parseCommitHeader(o.data)
-			if err != nil {
-				return err
-			}
-			seen[oid] = true
-			p.batch.Sets = append(p.batch.Sets, ledger.Set{Key: bornKey(oid), Value: []byte(res.Ref)})
-			stack = append(stack, h.parents...)
-		}
-	}
-	return nil
 }

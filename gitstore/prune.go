@@ -73,11 +73,15 @@ type pruning struct {
 	swapped bool
 	waste   int64
 	refs    int64 // that it walked from
+	lost    []lostKey
 	report  PruneReport
 }
 
 func (p *pruning) run(ctx context.Context) error {
 	p.waste = p.r.waste.Load()
+	if err := p.findLost(ctx); err != nil {
+		return fmt.Errorf("prune: find lines of what is gone: %w", err)
+	}
 	if err := p.raise(ctx); err != nil {
 		return err
 	}
@@ -94,6 +98,9 @@ func (p *pruning) run(ctx context.Context) error {
 	}
 	if err := p.sweepPins(ctx); err != nil {
 		return fmt.Errorf("prune: delete ended pins: %w", err)
+	}
+	if err := p.sweepLines(ctx); err != nil {
+		return fmt.Errorf("prune: forget lines of what is gone: %w", err)
 	}
 	p.r.waste.Add(-p.waste)
 	return p.note(ctx)

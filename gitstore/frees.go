@@ -1,0 +1,454 @@
+package gitstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/refpolicy"
+)
+
+// Frees tells how many stored bytes only ref keeps: the entries, deflated as they are,
+// of what it leads to and no other ref or live pin does. They come back when the ref is
+// gone and the repo has been pruned. It costs what is new on the ref and who grew out of
+// it, not what there is. What another ref has as well without having it from this one,
+// or had long before, counts as freed. Errors: ErrRefNotFound.
+func (r *Repo) Frees(ctx context.Context, ref refpolicy.RefName) (int64, error) {
+	ctx, end, err := r.store.work(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	got, err := r.ledger.ReadKeys(ctx, r.space, refKey(ref), linesKey)
+	if err != nil {
+		return 0, fmt.Errorf("read ref %s: %w", ref, err)
+	}
+	at, err := decodeRef(ref, got[0])
+	if err != nil {
+		return 0, err
+	}
+	f := freeing{
+		r: r, ref: ref, lines: map[refpolicy.RefName]bool{}, known: map[refpolicy.OID]bool{},
+		w: walk{g: graph{r, noFresh}, paint: map[refpolicy.OID]uint8{}},
+	}
+	size, err := f.run(ctx, at, got[1] != nil)
+	if err != nil {
+		return 0, r.orGone(fmt.Errorf("find what only %s keeps: %w", ref, err))
+	}
+	return size, nil
+}
+
+// freeing finds the commits that only one ref reaches: those painted as the ref's
+// (paintTip) and not as anybody else's (paintTarget).
+type freeing struct {
+	r     *Repo
+	ref   refpolicy.RefName
+	w     walk
+	lines map[refpolicy.RefName]bool // whose members are known
+	known map[refpolicy.OID]bool     // commits that others are at
+	own   []refpolicy.OID            // commits met as the ref's alone, newest first
+}
+
+func (f *freeing) run(ctx context.Context, at Ref, lined bool) (int64, error) {
+	var others []link
+	tip := at.OID
+	if at.Peeled != (refpolicy.OID{}) {
+		if kept, err := f.keptByOthers(ctx, at.OID); kept || err != nil {
+			return 0, err
+		}
+		tip, others = at.Peeled, append(others, link{oid: at.OID})
+	}
+	if typ, _, err := f.r.header(ctx, tip); err != nil || typ != CommitObject {
+		return 0, err
+	}
+	if err := f.w.add(ctx, tip, paintTip); err != nil {
+		return 0, err
+	}
+	var err error
+	if lined {
+		err = f.byLines(ctx)
+	} else {
+		err = f.byAll(ctx)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return f.size(ctx, others)
+}
+
+// byAll asks all refs and pins, of a repo that was made before lines were kept.
+func (f *freeing) byAll(ctx context.Context) error {
+	pins, err := f.r.pinnedTips(ctx)
+	if err != nil {
+		return err
+	}
+	if err := f.others(ctx, pins...); err != nil {
+		return err
+	}
+	_, err = f.r.tipsOf(ctx, allNames.without(nameRanges{nameItself(string(f.ref))}), func(t tipSet) (bool, error) {
+		return false, f.others(ctx, t.commits...)
+	})
+	if err != nil {
+		return err
+	}
+	return f.paint(ctx, func(refpolicy.OID) error { return nil })
+}
+
+// byLines asks those that joined the ref's line, and the lines of what it is built on.
+func (f *freeing) byLines(ctx context.Context) error {
+	for _, line := range []refpolicy.RefName{f.ref, ""} { // a commit without a line may get one later
+		if err := f.visit(ctx, line); err != nil {
+			return err
+		}
+	}
+	return f.paint(ctx, func(oid refpolicy.OID) error {
+		raw, err := readKey(ctx, f.r.ledger.PeekKeys, f.r.space, bornKey(oid))
+		if err != nil {
+			return err
+		}
+		line := refpolicy.RefName(raw)
+		if f.lines[line] {
+			return nil
+		}
+		return f.members(ctx, []joint{{member: string(line), made: anyLife, at: oid}})
+	})
+}
+
+// paint walks until every commit that is left is below both the ref and others. met is
+// called for what is the ref's alone so far.
+func (f *freeing) paint(ctx context.Context, met func(refpolicy.OID) error) error {
+	oldest := uint64(math.MaxUint64)
+	for skewed := maxSkewed; f.w.queue.Len() > 0; {
+		if f.w.live == 0 && (len(f.own) == 0 || f.w.queue.items[0].date < oldest) {
+			if skewed--; skewed < 0 {
+				return nil
+			}
+		}
+		c, flags := f.w.pop()
+		if flags == paintTip {
+			f.own, oldest = append(f.own, c.oid), min(oldest, c.date)
+			if err := met(c.oid); err != nil {
+				return err
+			}
+			flags = f.w.paint[c.oid]
+		}
+		if flags&(paintTip|paintTarget) == paintTip|paintTarget {
+			flags |= paintStale
+		}
+		for _, p := range c.parents {
+			if err := f.w.add(ctx, p, flags); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maxSkewed is how many more commits are looked at that by their dates cannot lead to
+// what is the ref's alone: dates are the clients', and may lie.
+const maxSkewed = 1_000
+
+// others paints what somebody else keeps: commits, or tags of some.
+func (f *freeing) others(ctx context.Context, commits ...refpolicy.OID) error {
+	for _, oid := range commits {
+		if f.known[oid] {
+			continue
+		}
+		f.known[oid] = true
+		commit, typ, err := f.w.g.peel(ctx, oid)
+		if err == nil && typ == CommitObject {
+			err = f.w.add(ctx, commit, paintTarget)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keptByOthers reports whether another ref is at an object, or a live pin holds it.
+func (f *freeing) keptByOthers(ctx context.Context, oid refpolicy.OID) (bool, error) {
+	v, err := f.r.ledger.Peek(ctx, f.r.space)
+	if err != nil {
+		return false, err
+	}
+	defer v.Close()
+	if ok, err := isTip(ctx, v, allNames.without(nameRanges{nameItself(string(f.ref))}), oid); ok || err != nil {
+		return ok, err
+	}
+	return f.r.pinned(ctx, v, oid)
+}
+
+// visit paints what the members of a line reach, and those of the lines of members
+// that are not what they were when they joined.
+func (f *freeing) visit(ctx context.Context, line refpolicy.RefName) error {
+	if f.lines[line] {
+		return nil
+	}
+	f.lines[line] = true
+	var lost []refpolicy.RefName
+	err := f.r.eachPage(ctx, joinPrefix(line), func(items []ledger.Item) error {
+		joints := make([]joint, len(items))
+		for n, it := range items {
+			var err error
+			if _, joints[n], err = parseJoint(it.Key); err != nil {
+				return err
+			}
+		}
+		more, err := f.paintMembers(ctx, joints)
+		lost = append(lost, more...)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, line := range lost {
+		if err := f.visit(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members is visit for joints that are known.
+func (f *freeing) members(ctx context.Context, joints []joint) error {
+	lost, err := f.paintMembers(ctx, joints)
+	if err != nil {
+		return err
+	}
+	for _, line := range lost {
+		if err := f.visit(ctx, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// anyLife stands for the life of a ref that a commit came in by: had it ended since,
+// the ref would be marked as cut.
+var anyLife = time.Unix(-1, 0).UTC()
+
+// paintMembers paints what members reach. It returns those whose own lines tell more.
+func (f *freeing) paintMembers(ctx context.Context, joints []joint) (lost []refpolicy.RefName, err error) {
+	keys := make([]string, 0, 2*len(joints))
+	for _, j := range joints {
+		if j.pin() {
+			keys = append(keys, pinKey(j.member), cutKey(""))
+		} else {
+			keys = append(keys, refKey(refpolicy.RefName(j.member)), cutKey(refpolicy.RefName(j.member)))
+		}
+	}
+	got, err := f.r.ledger.PeekKeys(ctx, f.r.space, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for n, j := range joints {
+		raw, cut := got[2*n], got[2*n+1] != nil
+		switch {
+		case j.member == string(f.ref):
+		case j.pin():
+			err = f.atPin(ctx, raw)
+		case raw == nil:
+			lost = append(lost, refpolicy.RefName(j.member))
+		default:
+			var rec refRecord
+			if rec, err = decodeRefRecord(raw); err != nil {
+				return nil, err
+			}
+			if !cut && (j.made.Equal(rec.created) || j.made.Equal(anyLife)) {
+				err = f.others(ctx, j.at)
+				break
+			}
+			lost = append(lost, refpolicy.RefName(j.member))
+			err = f.others(ctx, rec.oid)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return lost, nil
+}
+
+func (f *freeing) atPin(ctx context.Context, raw []byte) error {
+	if raw == nil {
+		return nil
+	}
+	rec, err := decodePin(raw)
+	if err != nil {
+		return err
+	}
+	now, err := f.r.ledger.Now(ctx)
+	if err != nil || !rec.live(now) {
+		return err
+	}
+	return f.others(ctx, rec.OID)
+}
+
+// size adds up the commits that are the ref's alone with what they brought.
+func (f *freeing) size(ctx context.Context, tags []link) (int64, error) {
+	s := brought{r: f.r, kept: map[refpolicy.OID]bool{}, own: map[refpolicy.OID]bool{}}
+	var edge []refpolicy.OID
+	var own []commitHeader
+	for _, oid := range f.own {
+		if f.w.paint[oid]&paintTarget != 0 || s.own[oid] {
+			continue
+		}
+		s.own[oid] = true
+		h, err := f.w.g.commit(ctx, oid)
+		if err != nil {
+			return 0, err
+		}
+		own = append(own, h)
+	}
+	if len(own) == 0 {
+		return 0, nil
+	}
+	for _, h := range own {
+		for _, p := range h.parents {
+			if !s.own[p] {
+				ph, err := f.w.g.commit(ctx, p)
+				if err != nil {
+					return 0, err
+				}
+				edge = append(edge, ph.tree)
+			}
+		}
+	}
+	for _, t := range edge {
+		if err := s.keep(ctx, t); err != nil {
+			return 0, err
+		}
+	}
+	for _, h := range own {
+		beside := edge
+		for _, p := range h.parents {
+			if s.own[p] {
+				ph, err := f.w.g.commit(ctx, p)
+				if err != nil {
+					return 0, err
+				}
+				beside = append(beside[:len(beside):len(beside)], ph.tree)
+			}
+		}
+		if err := s.bring(ctx, h.tree, beside, 0); err != nil {
+			return 0, err
+		}
+	}
+	for _, t := range tags {
+		s.own[t.oid] = true
+	}
+	return s.size(ctx)
+}
+
+// maxKept bounds how many objects of the states that stay are remembered. Beyond it
+// what moved to another path counts as brought.
+const maxKept = 20_000
+
+// brought gathers objects that commits brought.
+type brought struct {
+	r    *Repo
+	kept map[refpolicy.OID]bool // what the states that stay consist of
+	own  map[refpolicy.OID]bool
+}
+
+// keep remembers what a tree consists of.
+func (b *brought) keep(ctx context.Context, tree refpolicy.OID) error {
+	for stack := []refpolicy.OID{tree}; len(stack) > 0; {
+		tree, stack = stack[len(stack)-1], stack[:len(stack)-1]
+		if b.kept[tree] || len(b.kept) >= maxKept {
+			continue
+		}
+		b.kept[tree] = true
+		entries, err := b.r.treeEntries(ctx, tree)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			switch {
+			case e.mode == ModeSubmodule:
+			case e.isTree():
+				stack = append(stack, e.oid)
+			case len(b.kept) < maxKept:
+				b.kept[e.oid] = true
+			}
+		}
+	}
+	return nil
+}
+
+// bring adds what a tree has and none of the trees beside it has at the same place.
+func (b *brought) bring(ctx context.Context, tree refpolicy.OID, beside []refpolicy.OID, depth int) error {
+	if b.kept[tree] || b.own[tree] || tree == emptyTree {
+		return nil
+	}
+	for _, t := range beside {
+		if t == tree {
+			return nil
+		}
+	}
+	if depth > maxTreeDepth {
+		return fmt.Errorf("%w: trees nested over %d deep", ErrBadObject, maxTreeDepth)
+	}
+	b.own[tree] = true
+	entries, err := b.r.treeEntries(ctx, tree)
+	if err != nil {
+		return err
+	}
+	p := proof{g: graph{b.r, noFresh}}
+	old, err := p.entriesOf(ctx, beside)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.mode == ModeSubmodule || b.kept[e.oid] {
+			continue
+		}
+		var below []refpolicy.OID
+		same := false
+		for _, o := range old[e.name] {
+			same = same || o.oid == e.oid
+			if o.isTree() {
+				below = append(below, o.oid)
+			}
+		}
+		switch {
+		case same:
+		case e.isTree():
+			err = b.bring(ctx, e.oid, below, depth+1)
+		default:
+			b.own[e.oid] = true
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size adds up the entries of what was brought, in packs or hot.
+func (b *brought) size(ctx context.Context) (sum int64, err error) {
+	for oid := range b.own {
+		n, err := b.r.storedSize(ctx, oid)
+		if err != nil {
+			return 0, fmt.Errorf("size of %s: %w", oid, err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// storedSize is how many bytes an object takes as an entry of a pack, or hot.
+func (r *Repo) storedSize(ctx context.Context, oid refpolicy.OID) (size int64, err error) {
+	err = r.locate(ctx, oid, func(p *packs.Pack, h hotObject) (err error) {
+		if p == nil {
+			size = int64(len(packs.AppendHead(nil, packs.Type(h.typ), h.size)) + len(h.zdata))
+			return nil
+		}
+		size, err = p.StoredSize(oid)
+		return err
+	})
+	return size, err
+}
