@@ -166,6 +166,11 @@ func (in *createIntent) fill(ctx context.Context, g *guarding) error {
 			return err
 		}
 	}
+	if spec.BaseRef == in.base { // it names the commit itself, which a fork's state may be
+		if err := g.startFrom(ctx, in.base); err != nil {
+			return err
+		}
+	}
 	r = g.w.put(stored{}, r)
 	in.made = r.told(g.q.Repo, g.base, Head{SHA: in.base, At: now}, now)
 	in.made.EndsAt = r.endsAt(g.base, now, time.Time{})
