@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -106,5 +107,31 @@ func TestGuardAnswersForOrdinaryRefsWithoutChecks(t *testing.T) {
 	})
 	if err != nil || len(a.Checks)+len(a.Sets)+len(a.Deletes)+len(a.Adds) != 0 || a.Type != "" || a.Session != "" {
 		t.Errorf("Guard = %+v, %v; want nothing", a, err)
+	}
+}
+
+// Who is fenced off can tell from the refusal where the branch is now and who moved it.
+func TestPI13_TheRefusalLeadsToTheNewHead(t *testing.T) {
+	w, _ := newMain(t, testLimits)
+	s := begun(t, w, CreateSpec{ID: "s1", Holder: "A"})
+	mustLease(t, w, "s1", LeaseSpec{Action: Takeover, Holder: "B"})
+	newer := at(2)
+	newer.Subject = "sandbox-B"
+	sha, err := w.write(t, newer, s.Ref, "B's work")
+	if err != nil {
+		t.Fatalf("B writes: %v", err)
+	}
+	_, err = w.write(t, at(1), s.Ref, "A's late work")
+	var stale *StaleEpochError
+	if !errors.As(err, &stale) {
+		t.Fatalf("A writes: %v, want a StaleEpochError", err)
+	}
+	heads, err := w.door(backend()).Heads(t.Context(), stale.Ref)
+	if err != nil || heads[0].SHA != sha || heads[0].Writer != "sandbox-B" || !heads[0].At.Equal(w.clock.Now()) {
+		t.Errorf("the refusal's ref is at %+v, %v; want %s by sandbox-B, now", heads[0], err, sha)
+	}
+	_, err = leased(t, w, "s1", LeaseSpec{Action: Renew, Holder: "A"})
+	if !errors.Is(err, ErrLeaseLost) || !strings.Contains(err.Error(), "B holds it, the session is at epoch 2") {
+		t.Errorf("A renews: %v, want to be told who holds it", err)
 	}
 }

@@ -28,7 +28,7 @@ func (k *Keeper) List(ctx context.Context, repo Repo, door Door, f Filter, curso
 	if err := f.validate(); err != nil {
 		return Page{}, err
 	}
-	l := &listing{door: door, filter: f, prefix: f.prefix(), limit: min(limit, maxPage)}
+	l := &listing{door: door, filter: f, prefix: f.prefix(), limit: min(limit, maxPage), reads: listReads}
 	var err error
 	if l.after, err = parseCursor(cursor, repo, f); err != nil {
 		return Page{}, err
@@ -112,6 +112,7 @@ type listing struct {
 	filter Filter
 	prefix string
 	limit  int
+	reads  int // how many sessions it looks at
 	now    time.Time
 	after  string // place of the last session that was looked at
 	found  []reading
@@ -121,7 +122,7 @@ type listing struct {
 // looked at, and reports whether there are more.
 func (l *listing) collect(ctx context.Context, v ledger.View) (more bool, err error) {
 	chunk := l.limit + 1
-	for looked := 0; looked < listReads; {
+	for looked := 0; looked < l.reads; {
 		chunk = min(chunk, maxChunk)
 		start := ""
 		if l.after != "" {
