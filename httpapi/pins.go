@@ -46,11 +46,14 @@ func (s *Server) createPin(q *request) error {
 		}
 		ttl = time.Duration(*body.TTL) * time.Second
 	}
-	pin, err := q.repo.Pin(q.ctx(), q.caller(), gitstore.PinSpec{OID: commit, Holder: body.Holder, TTL: ttl})
+	answer := func(p gitstore.Pin) any { return pinBodyOf(p) }
+	pin, err := q.repo.Pin(q.ctx(), q.caller(), gitstore.PinSpec{
+		OID: commit, Holder: body.Holder, TTL: ttl, Once: onceOf(q, http.StatusCreated, answer),
+	})
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusCreated, pinBodyOf(pin))
+	return q.x.json(http.StatusCreated, answer(pin))
 }
 
 func (s *Server) listPins(q *request) error {
@@ -74,7 +77,7 @@ func (s *Server) listPins(q *request) error {
 }
 
 func (s *Server) deletePin(q *request) error {
-	if err := q.repo.Unpin(q.ctx(), q.caller(), q.id, nil); err != nil {
+	if err := q.repo.Unpin(q.ctx(), q.caller(), q.id, onceOf[gitstore.Pin](q, http.StatusNoContent, nil)); err != nil {
 		return err
 	}
 	q.x.WriteHeader(http.StatusNoContent)

@@ -107,24 +107,37 @@ func (s *Server) createBranch(q *request) error {
 	if err != nil {
 		return err
 	}
+	info := q.repo.Info()
+	answer := func(ref gitstore.Ref) any {
+		return createdBranchBody{
+			"branch created", ref.Name.Short(), body.TargetIsEphemeral, ref.OID.String(),
+			ref.Name.String(), info.ID, info.Name, info.Name,
+		}
+	}
+	spec.Once = onceOf(q, http.StatusOK, answer)
 	ref, err := q.repo.CreateBranch(q.ctx(), q.caller(), spec)
 	if err != nil {
 		return err
 	}
-	info := q.repo.Info()
-	return q.x.json(http.StatusOK, struct {
-		Message   string `json:"message"`
-		Target    string `json:"target_branch"`
-		Ephemeral bool   `json:"target_is_ephemeral"`
-		CommitSHA string `json:"commit_sha"`
-		Ref       string `json:"ref"`
-		RepoID    string `json:"repo_id"`
-		RepoName  string `json:"repo_name"`
-		URL       string `json:"url"`
-	}{
-		"branch created", ref.Name.Short(), body.TargetIsEphemeral, ref.OID.String(),
-		ref.Name.String(), info.ID, info.Name, info.Name,
-	})
+	return q.x.json(http.StatusOK, answer(ref))
+}
+
+type createdBranchBody struct {
+	Message   string `json:"message"`
+	Target    string `json:"target_branch"`
+	Ephemeral bool   `json:"target_is_ephemeral"`
+	CommitSHA string `json:"commit_sha"`
+	Ref       string `json:"ref"`
+	RepoID    string `json:"repo_id"`
+	RepoName  string `json:"repo_name"`
+	URL       string `json:"url"`
+}
+
+type deletedBranchBody struct {
+	Target    string `json:"target_branch"`
+	Name      string `json:"name"`
+	Message   string `json:"message"`
+	Ephemeral bool   `json:"ephemeral"`
 }
 
 func (s *Server) deleteBranch(q *request) error {
@@ -148,13 +161,10 @@ func (s *Server) deleteBranch(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := q.repo.DeleteBranch(q.ctx(), q.caller(), ref, nil); err != nil {
+	answer := deletedBranchBody{ref.Short(), ref.Short(), "branch deleted", body.Ephemeral}
+	once := onceOf(q, http.StatusOK, func(gitstore.Ref) any { return answer })
+	if err := q.repo.DeleteBranch(q.ctx(), q.caller(), ref, once); err != nil {
 		return err
 	}
-	return q.x.json(http.StatusOK, struct {
-		Target    string `json:"target_branch"`
-		Name      string `json:"name"`
-		Message   string `json:"message"`
-		Ephemeral bool   `json:"ephemeral"`
-	}{ref.Short(), ref.Short(), "branch deleted", body.Ephemeral})
+	return q.x.json(http.StatusOK, answer)
 }

@@ -50,12 +50,17 @@ func (x *exchange) json(status int, v any) error {
 	if err := e.json.Encode(v); err != nil {
 		return err
 	}
+	x.jsonText(status, e.buf.Bytes())
+	return nil
+}
+
+// jsonText answers with what is JSON already.
+func (x *exchange) jsonText(status int, text []byte) {
 	h := x.Header()
 	h["Content-Type"] = jsonType
-	h["Content-Length"] = []string{strconv.Itoa(e.buf.Len())}
+	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	x.WriteHeader(status)
-	_, _ = x.Write(e.buf.Bytes())
-	return nil
+	_, _ = x.Write(text)
 }
 
 func (x *exchange) plain(status int, text string) {
