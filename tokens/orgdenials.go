@@ -59,10 +59,13 @@ func newDenials(version string, list map[string]Denial) *denials {
 	return d
 }
 
-// denies reports whether a denial that has not ended by now names p's token.
+// denies reports whether a denial that has not ended by now names p's token. Who has a
+// token that is denied by its sum can make its twin, so that is denied as well.
 func (d *denials) denies(p *Principal, sum tokenSum, now time.Time) bool {
-	if one, ok := d.tokens[sum]; ok && one.holds(now) {
-		return true
+	for _, of := range [2]tokenSum{sum, p.twin} {
+		if one, ok := d.tokens[of]; ok && one.holds(now) {
+			return true
+		}
 	}
 	if one, ok := d.ids[p.TokenID]; ok && one.holds(now) {
 		return true

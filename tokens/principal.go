@@ -44,6 +44,7 @@ type Principal struct {
 	Epoch   *uint64
 
 	notBefore  time.Time // the later of nbf and iat; may be zero
+	twin       tokenSum  // of the token that can be made of this one, if there is such
 	tokenBytes int
 }
 

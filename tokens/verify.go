@@ -167,6 +167,7 @@ func customers(keys *keyset, t *unverified) (*Principal, error) {
 		return nil, err
 	}
 	p := principalOf(&t.claims, key.ID)
+	p.twin = twinSum(t)
 	if key.Limit != 0 {
 		p.Scopes = p.Scopes.Within(key.Limit)
 	}
