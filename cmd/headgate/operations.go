@@ -102,7 +102,12 @@ func (f storeFlags) client() (*client.Client, error) {
 }
 
 // withStore opens the store for one command and closes it again.
-func (f storeFlags) withStore(ctx context.Context, looking bool, do func(*gitstore.Store) error) (err error) {
+func (f storeFlags) withStore(ctx context.Context, looking bool, do func(*gitstore.Store) error) error {
+	return f.withNode(ctx, looking, func(n *node) error { return do(n.store) })
+}
+
+// withNode is withStore for what is not of the store alone.
+func (f storeFlags) withNode(ctx context.Context, looking bool, do func(*node) error) (err error) {
 	if _, err := os.Stat(filepath.Join(f.Data, "FORMAT")); err != nil {
 		return fmt.Errorf("%s is no data folder of headgate: %w", f.Data, err)
 	}
@@ -117,7 +122,7 @@ func (f storeFlags) withStore(ctx context.Context, looking bool, do func(*gitsto
 	}
 	// A command that was interrupted still closes what it has opened.
 	defer func() { err = errors.Join(err, n.close(context.WithoutCancel(ctx))) }()
-	return do(n.store)
+	return do(n)
 }
 
 // quietLog is what commands log to: warnings, on standard error.
