@@ -183,10 +183,12 @@ func TestD05_ForkOverALimit(t *testing.T) {
 	}
 }
 
-// What fits by the reckoning fits into a batch, with something to spare.
+// What fits by the reckoning fits into a batch, with something to spare for the
+// store's door, which writes more for a branch than the one here.
 func TestForkThatJustFits(t *testing.T) {
 	limits := testLimits
-	limits.MaxForkN, limits.MaxLive = 20_000, 20_000
+	limits.MaxForkN, limits.MaxLive = 4_000, 4_000
+	counted := errors.New("counted")
 	for name, spec := range map[string]ForkSpec{
 		"bare":        {},
 		"with tokens": {Token: &TokenSpec{}},
@@ -194,7 +196,7 @@ func TestForkThatJustFits(t *testing.T) {
 	} {
 		w := pebbleWorld(t, limits)
 		w.session(t, CreateSpec{ID: "p"})
-		spec.N = 20_000
+		spec.N = 4_000
 		_, err := w.k.Fork(t.Context(), w.repo, w.door(backend()), backend(), "p", spec)
 		var over *LimitError
 		if !errors.As(err, &over) || over.Max < 1_000 {
@@ -204,14 +206,13 @@ func TestForkThatJustFits(t *testing.T) {
 		spec.N = over.Max
 		w.ledger.beforeApply(func(b ledger.Batch) error {
 			keys := len(b.Checks) + len(b.Deletes) + len(b.Sets) + len(b.Adds)
-			if keys > ledger.MaxBatchKeys-2*over.Max || keys < ledger.MaxBatchKeys/2 { // the store's door writes two keys more for each branch
-				t.Errorf("%s: a batch of %d children has %d keys", name, over.Max, keys)
+			if err := b.Validate(); err != nil || keys > ledger.MaxBatchKeys-3*over.Max || keys < ledger.MaxBatchKeys/2 {
+				t.Errorf("%s: a batch of %d children has %d keys: %v", name, over.Max, keys, err)
 			}
-			return nil
+			return counted
 		})
-		if f := w.fork(t, "p", spec); len(f.Children) != over.Max {
-			t.Errorf("%s: Fork made %d children, want %d", name, len(f.Children), over.Max)
-		}
+		_, err = w.k.Fork(t.Context(), w.repo, w.door(backend()), backend(), "p", spec)
+		wantErr(t, "Fork", err, counted)
 	}
 }
 

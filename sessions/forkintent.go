@@ -59,6 +59,7 @@ func (in *forkIntent) fill(ctx context.Context, g *guarding) error {
 func (in *forkIntent) bear(g *guarding, got reading) error {
 	now, state := g.q.Now, g.q.Changes[0].Old
 	in.made = Fork{Children: make([]Session, 0, len(in.children))}
+	g.w.made = true
 	for i, id := range in.children {
 		r := in.child(&got.record, id, g.q.Actor, now)
 		r.Base = state

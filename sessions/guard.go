@@ -90,8 +90,13 @@ func (k *Keeper) guard(ctx context.Context, q GuardRequest, by reader) (GuardAns
 
 // read reads the fences of the refs, and whether the token was revoked.
 func (g *guarding) read(ctx context.Context) error {
-	keys := make([]string, 0, len(g.q.Changes)+2)
-	for _, c := range g.q.Changes {
+	g.fences = make([][]byte, len(g.q.Changes))
+	n := len(g.fences)
+	if _, fork := g.q.Intent.(*forkIntent); fork {
+		n = 1 // the others' names are made for it: nobody has a fence there
+	}
+	keys := make([]string, 0, n+2)
+	for _, c := range g.q.Changes[:n] {
 		keys = append(keys, fenceKey(c.Ref))
 	}
 	revocable := g.q.Actor.Session != "" && g.q.Actor.TokenID != ""
@@ -104,8 +109,7 @@ func (g *guarding) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := len(g.q.Changes)
-	g.fences = got[:n]
+	copy(g.fences, got[:n])
 	if g.base, err = decodeBase(got[n]); err != nil {
 		return err
 	}

@@ -18,8 +18,10 @@ type writing struct {
 	freed map[string]struct{} // sessions that lose a child
 	// members says by how many the live children of groups grow.
 	members map[string]int64
-	ended   []string
-	due     time.Time // the earliest look that it asks for; zero: none
+	// made says that new sessions have ids that were made for them: nobody else has one.
+	made  bool
+	ended []string
+	due   time.Time // the earliest look that it asks for; zero: none
 }
 
 func (k *Keeper) writing(now time.Time, base epochBase) *writing {
@@ -32,7 +34,9 @@ func (k *Keeper) writing(now time.Time, base epochBase) *writing {
 func (w *writing) put(old stored, r record) record {
 	r.Due = w.dueOf(old.record, r)
 	if !old.exists() {
-		w.rider.Checks = append(w.rider.Checks, ledger.Absent(sessionKey(r.ID)))
+		if !w.made {
+			w.rider.Checks = append(w.rider.Checks, ledger.Absent(sessionKey(r.ID)))
+		}
 	} else {
 		w.rider.Checks = append(w.rider.Checks, ledger.Equal(sessionKey(r.ID), old.raw))
 	}
