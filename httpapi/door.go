@@ -148,7 +148,7 @@ func (d door) Unpin(ctx context.Context, id string) error {
 
 // Frees implements sessions.Door.
 func (d door) Frees(ctx context.Context, ref string) (int64, error) {
-	return 0, nil
+	return d.repo.Frees(ctx, refpolicy.RefName(ref))
 }
 
 // A guard lets a Keeper be asked about every change of refs.

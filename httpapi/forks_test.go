@@ -165,7 +165,7 @@ func TestD07_StateOfAFork(t *testing.T) {
 	pins := func() []any {
 		return h.want(200, ask{path: h.path("/pins"), token: h.read}).json(t)["pins"].([]any)
 	}
-	for keep, left := range map[bool]int{false: 0, true: 1} {
+	for left, keep := range []bool{false, true} { // how many pins stay
 		id := fmt.Sprint("p-", keep)
 		h.session(meta{"id": id})
 		state := at(h.commitAs(h.write, "sessions/"+id, "x", id).json(t), "commit", "commit_sha")
@@ -277,15 +277,15 @@ func TestCompareChildren(t *testing.T) {
 	}
 }
 
-// What a runner may say of limits is what is in force.
+// The settings of sessions are told as they are in force.
 func TestLimitsOfSessions(t *testing.T) {
 	h := newHouse(t, func(c *Config) { c.Sessions.Limits.MaxForkN = 5 })
 	limits := h.want(200, ask{path: "/api/limits", token: h.read}).json(t)["limits"].(map[string]any)
 	l := h.server.Sessions.Limits
 	for name, want := range map[string]any{
-		"max_fork_n": 5.0, "max_live_sessions": float64(l.MaxLive), "lease_ttl_s": 60.0, "lease_ttl_max_s": 86400.0, "lease_wait_max_s": 60.0,
-		"token_ttl_s": 900.0, "token_ttl_max_s": 86400.0, "session_idle_timeout_s": 0.0, "loser_ttl_s": 600.0, "state_idle_timeout_s": 1800.0,
-		"reap_every_s": 5.0, "ended_session_memory_s": (30 * 24 * time.Hour).Seconds(),
+		"sessions.max_fork_n": 5.0, "sessions.max_live": float64(l.MaxLive), "sessions.lease_ttl_s": 60.0, "sessions.lease_max_ttl_s": 86400.0,
+		"sessions.lease_max_wait_s": 60.0, "sessions.token_ttl_s": 900.0, "sessions.token_max_ttl_s": 86400.0, "sessions.idle_timeout_s": 0.0,
+		"sessions.loser_ttl_s": 600.0, "sessions.state_idle_s": 1800.0, "sessions.reap_every_s": 5.0, "sessions.ended_for_s": (30 * 24 * time.Hour).Seconds(),
 	} {
 		if limits[name] != want {
 			t.Errorf("limit %s = %v, want %v", name, limits[name], want)

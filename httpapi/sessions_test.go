@@ -289,7 +289,7 @@ func TestNoSessions(t *testing.T) {
 	g := newGate(t, func(c *Config) { c.Sessions = nil })
 	r := g.newRepo("r")
 	r.refused(400, "not_supported", ask{path: r.path("/sessions"), token: r.read})
-	if _, there := r.want(200, ask{path: "/api/limits", token: r.read}).json(t)["limits"].(map[string]any)["max_fork_n"]; there {
+	if _, there := r.want(200, ask{path: "/api/limits", token: r.read}).json(t)["limits"].(map[string]any)["sessions.max_fork_n"]; there {
 		t.Errorf("limits of sessions are told where there are none")
 	}
 }

@@ -45,10 +45,10 @@ func (s *Server) sessionLimits(all map[string]any) {
 	}
 	l := s.Sessions.Limits
 	maps.Copy(all, map[string]any{
-		"max_fork_n": l.MaxForkN, "max_live_sessions": l.MaxLive,
-		"lease_ttl": l.LeaseDefault, "lease_ttl_max": l.LeaseMax, "lease_wait_max": l.LeaseWaitMax,
-		"token_ttl": l.TokenDefault, "token_ttl_max": l.TokenMax,
-		"session_idle_timeout": l.IdleTimeout, "loser_ttl": l.LoserTTL, "state_idle_timeout": l.StateIdle,
-		"reap_every": l.ReapEvery, "ended_session_memory": l.EndedMemory,
+		"sessions.max_fork_n": l.MaxForkN, "sessions.max_live": l.MaxLive,
+		"sessions.lease_ttl": l.LeaseDefault, "sessions.lease_max_ttl": l.LeaseMax, "sessions.lease_max_wait": l.LeaseWaitMax,
+		"sessions.token_ttl": l.TokenDefault, "sessions.token_max_ttl": l.TokenMax,
+		"sessions.idle_timeout": l.IdleTimeout, "sessions.loser_ttl": l.LoserTTL, "sessions.state_idle": l.StateIdle,
+		"sessions.reap_every": l.ReapEvery, "sessions.ended_for": l.EndedMemory,
 	})
 }
