@@ -66,6 +66,9 @@ func (s *Server) streamEvents(q *request, want eventsWant) error {
 	h["Content-Type"] = []string{streamMedia}
 	h["Cache-Control"] = noStore
 	h["X-Accel-Buffering"] = []string{"no"}
+	if !q.x.streams { // the stream ends with its connection: no chunks, and one packet for what is sent together
+		h["Transfer-Encoding"] = []string{"identity"}
+	}
 	q.x.WriteHeader(http.StatusOK)
 	if q.r.Method == http.MethodHead {
 		return nil
