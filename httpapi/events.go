@@ -148,6 +148,13 @@ func (s *Server) getEvents(q *request) error {
 	if err != nil {
 		return err
 	}
+	if want.session != "" && s.Sessions != nil {
+		session, err := s.Sessions.Get(q.ctx(), q.session(), q.door(), want.session)
+		if err != nil {
+			return err
+		}
+		want.ref = refpolicy.RefName(session.Ref)
+	}
 	if wantsStream(q.r) {
 		return s.streamEvents(q, want)
 	}

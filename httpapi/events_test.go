@@ -210,6 +210,43 @@ func TestEventsAsList(t *testing.T) {
 	}
 }
 
+// One session's events are what happened to it and to its branch.
+func TestEventsOfOneSession(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	head := r.commit(nil, file{path: "a", data: "1"})
+	for _, id := range []string{"s1", "s2"} {
+		r.want(201, ask{method: "POST", path: r.path("/sessions"), token: r.write, body: meta{"id": id, "base_ref": "main"}})
+	}
+	l := g.listen(ask{path: r.path("/events", "session", "s1"), token: r.read})
+	r.commit(meta{"target_branch": "sessions/s2", "ephemeral": true}, file{path: "a", data: "2"})
+	mine := r.commit(meta{"target_branch": "sessions/s1", "ephemeral": true}, file{path: "a", data: "3"})
+	r.want(200, ask{method: "POST", path: r.path("/sessions/s1/lease"), token: r.write, body: meta{"action": "takeover", "holder": "x", "ttl_s": 60}})
+	r.want(200, ask{method: "DELETE", path: r.path("/sessions/s1", "holder", "x"), token: r.write})
+	for _, want := range []struct{ event, old, new string }{
+		{"session.created", strings.Repeat("0", 40), head},
+		{"ref.updated", head, mine},
+		{"lease.changed", "", ""},
+		{"session.ended", mine, strings.Repeat("0", 40)},
+	} {
+		e := l.event()
+		if e.event != want.event || e.data.Session != "s1" {
+			t.Errorf("event = %+v, want %s of s1", e.data, want.event)
+			continue
+		}
+		if want.old == "" && len(e.data.Changes) != 0 {
+			t.Errorf("%s changes %v", e.event, e.data.Changes)
+		}
+		if want.old != "" && (len(e.data.Changes) != 1 || e.data.Changes[0].Old.String() != want.old || e.data.Changes[0].New.String() != want.new || e.data.Changes[0].Session != "s1") {
+			t.Errorf("%s changes %v, want %s to %s", e.event, e.data.Changes, want.old, want.new)
+		}
+	}
+	if got := r.events(r.read, "session", "s2", "after", "99"); len(got.Events) != 1 || strings.Contains(string(got.Events[0].Data), "refs/heads/main") || !strings.Contains(string(got.Events[0].Data), "sessions/s2") {
+		t.Errorf("resync of one session = %+v, want its branch alone", got)
+	}
+	r.want(404, ask{path: r.path("/events", "session", "none"), token: r.read})
+}
+
 // A long poll answers as soon as there is something, and with nothing when its time is up.
 func TestEventsLongPoll(t *testing.T) {
 	g := newGate(t)
