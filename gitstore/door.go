@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -34,6 +33,7 @@ const (
 	doorTries = 50
 	// refKeysPerBatch keeps a batch of many refs, with its objects, below the ledger's limit of keys.
 	refKeysPerBatch = 10_000
+	keysPerRef      = 6 // what a change writes and checks of its ref, folders apart
 )
 
 func (r *Repo) newDoor(u *Update) (*door, error) {
@@ -73,14 +73,15 @@ func (d *door) run(ctx context.Context) error {
 		if d.u.Atomic && len(chunk) < len(todo) {
 			return fmt.Errorf("%w: %d refs in one atomic change, %d of them fit", ErrTooLarge, len(todo), len(chunk))
 		}
-		if err := d.apply(ctx, chunk); err != nil {
+		n, err := d.applyFitting(ctx, chunk)
+		if err != nil {
 			if !d.begun {
 				return err
 			}
 			d.fail(todo, err) // what an earlier batch did stands, and is told
 			return nil
 		}
-		todo = todo[len(chunk):]
+		todo = todo[n:]
 	}
 	return d.published(ctx)
 }
@@ -94,16 +95,32 @@ func (d *door) fail(todo []int, err error) {
 	}
 }
 
-// chunk is the part of todo whose keys fit into one batch.
+// chunk is the part of todo whose keys fit into one batch. Folders are checked once
+// for all that are made in them.
 func (d *door) chunk(todo []int) []int {
-	keys := 0
+	keys, folders := 0, map[string]bool{}
 	for n, i := range todo {
-		keys += 6 + strings.Count(string(d.results[i].Ref), "/")
-		if keys > refKeysPerBatch && n > 0 {
+		for _, f := range foldersOf(d.results[i].Ref) {
+			folders[f] = true
+		}
+		keys += keysPerRef
+		if keys+len(folders) > refKeysPerBatch && n > 0 {
 			return todo[:n]
 		}
 	}
 	return todo
+}
+
+// applyFitting applies as much of chunk as fits into one batch with what the guard
+// adds to it, and tells how much that was. An atomic update fits whole or not at all.
+func (d *door) applyFitting(ctx context.Context, chunk []int) (int, error) {
+	for {
+		err := d.apply(ctx, chunk)
+		if !errors.Is(err, ledger.ErrTooLarge) || d.u.Atomic || len(chunk) == 1 {
+			return len(chunk), err
+		}
+		chunk = chunk[:len(chunk)/2]
+	}
 }
 
 // published waits until what the verdicts were read from is durable: nobody may be
@@ -331,88 +348,4 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 // creates reports whether change i, the n-th of those read, asks for a ref that is not there.
 func (d *door) creates(st *state, n, i int) bool {
 	return st.raw[n] == nil && !d.results[i].New.IsZero()
-}
-
-// clashes finds refs to be created whose name is another ref's folder, or lies in
-// a folder that is another ref, among those that stand and those of this change.
-// They may have changed since st was read: the batch checks both.
-func (d *door) clashes(ctx context.Context, by reading, todo []int, st *state) error {
-	v, err := by.open(ctx, d.r.space)
-	if err != nil {
-		return fmt.Errorf("read refs: %w", err)
-	}
-	defer v.Close()
-	st.clash = map[int]*NameClashError{}
-	made := map[string]refpolicy.RefName{} // the refs to be created and their folders, with whose they are
-	for n, i := range todo {
-		res := &d.results[i]
-		if !d.creates(st, n, i) {
-			continue
-		}
-		existing, err := clashing(ctx, v, res.Ref)
-		if err != nil {
-			return fmt.Errorf("read refs: %w", err)
-		}
-		folders := foldersOf(res.Ref)
-		if existing == "" {
-			existing = made[string(res.Ref)]
-		}
-		for _, f := range folders {
-			if existing == "" && string(made[f]) == f {
-				existing = made[f]
-			}
-		}
-		if existing != "" {
-			st.clash[n] = &NameClashError{res.Ref, existing}
-			continue
-		}
-		if !res.Old.IsZero() {
-			continue // refused: it expects what is not there
-		}
-		for _, f := range append(folders, string(res.Ref)) {
-			made[f] = res.Ref
-		}
-	}
-	return nil
-}
-
-// clashing is the ref that stands in the way of creating name, or "".
-func clashing(ctx context.Context, v ledger.View, name refpolicy.RefName) (refpolicy.RefName, error) {
-	folders := foldersOf(name)
-	keys := make([]string, len(folders))
-	for n, f := range folders {
-		keys[n] = refKeys + f
-	}
-	got, err := v.GetMany(ctx, keys...)
-	if err != nil {
-		return "", err
-	}
-	for n, raw := range got {
-		if raw != nil {
-			return refpolicy.RefName(folders[n]), nil
-		}
-	}
-	below, err := v.Scan(ctx, refKey(name)+"/", "", 1)
-	if err != nil || len(below) == 0 {
-		return "", err
-	}
-	return refpolicy.RefName(strings.TrimPrefix(below[0].Key, refKeys)), nil
-}
-
-// foldersOf are the names that may not be refs if name is one: refs/heads/a for
-// refs/heads/a/b. The fixed parts of the name space are no refs anyway: no road lets
-// refs/heads, or that of a namespace of ours, be made.
-func foldersOf(name refpolicy.RefName) []string {
-	fixed := ""
-	for _, namespace := range []string{refpolicy.EphemeralPrefix, refpolicy.StatePrefix} {
-		if strings.HasPrefix(string(name), namespace+refpolicy.RefsPrefix) {
-			fixed = namespace
-		}
-	}
-	parts := strings.Split(string(name[len(fixed):]), "/")
-	var folders []string
-	for n := 3; n < len(parts); n++ {
-		folders = append(folders, fixed+strings.Join(parts[:n], "/"))
-	}
-	return folders
 }

@@ -119,7 +119,7 @@ func TestManyRefsInOneUpdate(t *testing.T) {
 		Caller: someone, Objects: []NewObject{newObject(TreeObject, nil), commit},
 		Checks: []ledger.Check{ledger.Absent("x/key")}, Sets: []ledger.Set{{Key: "x/key", Value: []byte("answered")}},
 	}
-	for i := range 1500 {
+	for i := range 2500 {
 		u.Changes = append(u.Changes, Change{Ref: refName(i), New: commit.OID})
 	}
 	u.Changes[1400].Old = head // which it is not at
@@ -133,7 +133,7 @@ func TestManyRefsInOneUpdate(t *testing.T) {
 		}
 	}
 	refs, err := replayLog(t.Context(), r)
-	if err != nil || len(refs) != 1500 {
+	if err != nil || len(refs) != 2500 {
 		t.Errorf("the log replays to %d refs, %v; want main and 1499", len(refs), err)
 	}
 	u.Atomic, u.Checks, u.Sets = true, nil, nil
@@ -195,7 +195,7 @@ func TestManyRefsCutBetweenBatches(t *testing.T) {
 			head := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "0\n"}}).Commit
 			commit := newCommitOn(emptyTree, head)
 			u := Update{Caller: someone, Objects: []NewObject{newObject(TreeObject, nil), commit}}
-			for i := range 1500 {
+			for i := range 2500 {
 				u.Changes = append(u.Changes, Change{Ref: refName(i), New: commit.OID})
 			}
 			batches := 0
@@ -223,7 +223,7 @@ func TestManyRefsCutBetweenBatches(t *testing.T) {
 				}
 			}
 			refs, err := r.Refs(t.Context(), Caller{}, "refs/heads/", "", 0)
-			if err != nil || done == 0 || done == 1500 || len(refs) != done+1 {
+			if err != nil || done == 0 || done == 2500 || len(refs) != done+1 {
 				t.Errorf("%d refs were told done and %d stand, %v; want main and those, some but not all", done, len(refs), err)
 			}
 		})
