@@ -247,7 +247,7 @@ func mergeCommit(ctx context.Context, r *Repo, ref refpolicy.RefName, at, other 
 // Whatever refs and pins have come, gone and joined, asking those that joined finds
 // the commits that asking everybody finds.
 func TestLinesFindWhatAllRefsTell(t *testing.T) {
-	fewerChecks(t, 20)
+	fewerChecks(t, 8)
 	s := openTestStore(t, nil)
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
