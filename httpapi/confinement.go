@@ -66,6 +66,3 @@ func ownRef(who *tokens.Principal) string {
 	}
 	return rules[0].Pattern
 }
-
-// isIssued reports whether this server made the token.
-func isIssued(who *tokens.Principal) bool { return who.Issued }

@@ -49,7 +49,7 @@ func (n *node) reap(o nodeOptions) {
 	n.stopReaping = func() { cancel(); <-ended }
 	go func() {
 		defer close(ended)
-		if err := n.sessions.Run(ctx); err != nil && ctx.Err() == nil {
+		if err := n.sessions.Run(ctx); ctx.Err() == nil {
 			o.log.Error("sessions are no longer looked after", "err", err)
 		}
 	}()
