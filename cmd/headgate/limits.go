@@ -43,6 +43,9 @@ type Limits struct {
 	TokenGitRequests int   `toml:"token_git_requests"` // those that may need a git process, which do not count above: fetches, large pushes, diffs; 64
 	OrgGitRequests   int   `toml:"org_git_requests"`   // of one org; 128
 	AllGitRequests   int   `toml:"git_requests"`       // of all; 256
+	TokenStreams     int   `toml:"token_streams"`      // requests that wait for events, which do not count above either, of one token; 1,024
+	OrgStreams       int   `toml:"org_streams"`        // of one org; 4,096
+	Streams          int   `toml:"streams"`            // of all; 16,384
 	TokenUploadBytes int64 `toml:"token_upload_bytes"` // that bodies over 1 MiB of running requests brought, of one token; 20 GiB
 	OrgUploadBytes   int64 `toml:"org_upload_bytes"`   // of one org; 40 GiB
 	UploadBytes      int64 `toml:"upload_bytes"`       // of all; 80 GiB
@@ -104,6 +107,7 @@ func defaultLimits() Limits {
 		TokenRate: 20_000, TokenBurst: 20_000,
 		TokenRequests: 256, OrgRequests: 512, Requests: 1024,
 		TokenGitRequests: 64, OrgGitRequests: 128, AllGitRequests: 256,
+		TokenStreams: 1024, OrgStreams: 4096, Streams: 16_384,
 		TokenUploadBytes: 20 * gib, OrgUploadBytes: 40 * gib, UploadBytes: 80 * gib,
 		Turns: httpapi.DefaultTurns(), LimitWait: Duration{5 * time.Second},
 
@@ -154,6 +158,9 @@ func (l Limits) check() error {
 		{"token_git_requests", int64(l.TokenGitRequests), 1, 1_000_000},
 		{"org_git_requests", int64(l.OrgGitRequests), 1, 1_000_000},
 		{"git_requests", int64(l.AllGitRequests), 1, 1_000_000},
+		{"token_streams", int64(l.TokenStreams), 1, 1_000_000},
+		{"org_streams", int64(l.OrgStreams), 1, 1_000_000},
+		{"streams", int64(l.Streams), 1, 1_000_000},
 		{"token_upload_bytes", l.TokenUploadBytes, mib, most},
 		{"org_upload_bytes", l.OrgUploadBytes, mib, most},
 		{"upload_bytes", l.UploadBytes, mib, most},

@@ -21,6 +21,7 @@ func (l Limits) ofHTTP() httpapi.Limits {
 			TokenRate: l.TokenRate, TokenBurst: l.TokenBurst,
 			TokenRequests: l.TokenRequests, OrgRequests: l.OrgRequests, Requests: l.Requests,
 			TokenGit: l.TokenGitRequests, OrgGit: l.OrgGitRequests, Git: l.AllGitRequests,
+			TokenStreams: l.TokenStreams, OrgStreams: l.OrgStreams, Streams: l.Streams,
 			TokenUpload: l.TokenUploadBytes, OrgUpload: l.OrgUploadBytes, Upload: l.UploadBytes,
 			Turns: l.Turns, LimitWait: l.LimitWait.Duration,
 		},
