@@ -8,6 +8,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,47 +134,79 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
+// A longLedger is one whose repos have a log of so many entries; they are made up when
+// they are read.
+type longLedger struct {
+	ledger.Ledger
+	newest  uint64
+	trimmed atomic.Uint64
+}
+
+type longView struct {
+	ledger.View
+	l *longLedger
+}
+
+func (l *longLedger) Read(ctx context.Context, s ledger.Space) (ledger.View, error) {
+	v, err := l.Ledger.Read(ctx, s)
+	if err == nil && strings.HasPrefix(string(s), repoSpaces) {
+		v = longView{v, l}
+	}
+	return v, err
+}
+
+func (l *longLedger) TrimLog(_ context.Context, _ ledger.Space, before uint64) error {
+	l.trimmed.Store(max(l.trimmed.Load(), before-1))
+	return nil
+}
+
+func (v longView) LastSeq(context.Context) (uint64, error) { return v.l.newest, nil }
+
+func (v longView) Log(_ context.Context, after uint64, limit int) (entries []ledger.Entry, err error) {
+	if after < v.l.trimmed.Load() {
+		return nil, ledger.ErrLogTrimmed
+	}
+	tail := []byte(`","data":{"x":"` + strings.Repeat("x", 300) + `"}}`)
+	for seq := after + 1; seq <= v.l.newest && len(entries) < limit; seq++ {
+		entries = append(entries, ledger.Entry{Seq: seq, At: time.Now(), Data: append(
+			fmt.Appendf(nil, `{"type":"session.changed","actor":{"org":"acme"},"changes":[],"session":"s%d`, seq), tail...)})
+	}
+	return entries, nil
+}
+
 // However many entries leave the ledger at once, a part at a time is in memory.
 func TestLongLogMovesInBoundedMemory(t *testing.T) {
-	db := pebbleIn(vfs.NewMem())(t)
+	const n, kept = 100_000, 1_000
+	long := &longLedger{Ledger: closedAtEnd(t, pebbleIn(vfs.NewMem())(t)), newest: n + kept}
 	s := openTestStore(t, func(o *Options) {
-		o.Ledger, o.FS, o.Logger, o.Limits.UpkeepEvery = closedAtEnd(t, db), &faultFS{}, quiet, -1
+		o.Ledger, o.FS, o.Logger, o.Limits = long, &faultFS{}, quiet, Limits{UpkeepEvery: -1, LogEntries: kept}
 	})
 	r := newTestRepo(t, s, "repo")
-	const n, after = 100_000, 1_000
-	logMany(t, r, n+after, fmt.Sprintf(`{"type":"session.changed","actor":{"org":"acme"},"changes":[],"session":"s","data":{"x":%q}}`, strings.Repeat("x", 300)))
-	s.limits.LogEntries = after
-	done := make(chan struct{})
-	peak := make(chan uint64)
+	var before, now runtime.MemStats
 	runtime.GC()
-	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
-	go func() {
-		var most uint64
-		for {
-			select {
-			case <-done:
-				peak <- most
-				return
-			case <-time.After(5 * time.Millisecond):
-				var m runtime.MemStats
-				runtime.ReadMemStats(&m)
-				most = max(most, m.HeapAlloc)
-			}
+	most := uint64(0)
+	for more := true; more; {
+		var err error
+		if more, err = r.archive(t.Context()); err != nil {
+			t.Fatalf("archive: %v", err)
 		}
-	}()
-	if err := r.keepLog(context.Background()); err != nil {
-		t.Fatalf("keepLog: %v", err)
+		runtime.ReadMemStats(&now)
+		most = max(most, now.HeapAlloc)
 	}
-	close(done)
-	if grown := int64(<-peak) - int64(before.HeapAlloc); grown > 64<<20 {
+	if grown := int64(most) - int64(before.HeapAlloc); grown > 48<<20 {
 		t.Errorf("moving %d entries of 400 bytes took %d MiB", n, grown>>20)
 	}
 	if got := countKeys(t, r, segmentKeys); got < n/segmentEntries || got > n/segmentEntries+2 {
 		t.Errorf("%d parts of %d entries, want one for every %d", got, n, segmentEntries)
 	}
-	page := mustEvents(t, r, someone, EventQuery{After: 50_000, Limit: 10})
-	if len(page.Events) != 10 || page.Events[0].Seq != 50_001 {
-		t.Errorf("events after 50,000 = %s, want ten of them", typesOf(page.Events))
+	if at := long.trimmed.Load(); at < n || at > n+kept {
+		t.Errorf("the ledger's log was trimmed up to %d, want %d or a little more", at, n)
+	}
+	for _, after := range []uint64{0, 50_000, n - 1, n + kept/2} {
+		page := mustEvents(t, r, someone, EventQuery{After: after, Limit: 10})
+		if len(page.Events) != 10 || page.Events[0].Seq != after+1 || page.Events[0].Session != fmt.Sprint("s", after+1) {
+			t.Errorf("events after %d = %s, want ten of them", after, typesOf(page.Events))
+		}
 	}
 }

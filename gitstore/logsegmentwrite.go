@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,7 @@ type segmentWriter struct {
 	rec   segmentRecord
 	count int
 	bytes int
+	line  []byte
 	most  int // entries
 }
 
@@ -93,13 +95,18 @@ func (w *segmentWriter) add(e ledger.Entry) error {
 	if e.Seq != w.rec.Last+1 {
 		return fmt.Errorf("write old log: entry %d where %d was due", e.Seq, w.rec.Last+1)
 	}
-	line := segmentLine{Seq: e.Seq, At: e.At}
-	if compact(e.Data) {
-		line.Data = e.Data
+	// Data is put into the line as it is: an encoder would read it once more, and change it.
+	at, err := e.At.MarshalJSON()
+	w.line = fmt.Appendf(w.line[:0], `{"seq":%d,"at":%s,`, e.Seq, at)
+	if fitsLine(e.Data) {
+		w.line = append(append(w.line, `"data":`...), e.Data...)
 	} else {
-		line.Raw = e.Data
+		w.line = append(base64.StdEncoding.AppendEncode(append(w.line, `"raw":"`...), e.Data), '"')
 	}
-	if err := w.lines.Encode(line); err != nil {
+	if err == nil {
+		_, err = w.zip.Write(append(w.line, "}\n"...))
+	}
+	if err != nil {
 		return fmt.Errorf("write old log: %w", err)
 	}
 	w.rec.Last, w.rec.At = e.Seq, e.At
@@ -108,12 +115,9 @@ func (w *segmentWriter) add(e ledger.Entry) error {
 	return nil
 }
 
-// compact reports whether data comes back from a line of JSON byte by byte.
-func compact(data []byte) bool {
-	var line bytes.Buffer
-	enc := json.NewEncoder(&line)
-	enc.SetEscapeHTML(false)
-	return json.Valid(data) && enc.Encode(json.RawMessage(data)) == nil && line.String() == string(data)+"\n"
+// fitsLine reports whether data comes back from a line of JSON byte by byte.
+func fitsLine(data []byte) bool {
+	return !bytes.ContainsRune(data, '\n') && len(bytes.TrimSpace(data)) == len(data) && json.Valid(data)
 }
 
 // finish makes the segment durable under a name of its own.
