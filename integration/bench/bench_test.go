@@ -31,6 +31,7 @@ func TestBenchSmoke(t *testing.T) {
 		"upkeep-wire-clone-full", "upkeep-wire-clone-blobless", "upkeep-wire-fetch-1", "upkeep-wire-fetch-100", "upkeep-commit-clones", "upkeep-push-small",
 		"refs-info", "refs-ls", "refs-ls-remote", "refs-ls-remote-normal", "refs-push", "refs-push-own",
 		"refs-create", "refs-commit", "refs-get", "refs-list", "refs-list-created", "refs-delete",
+		"events-busy", "events-idle", "events-commit",
 		"fetch-equal", "fetch-again", "fetch-clones", "fetch-memory-headgate", "fetch-memory-git",
 	} {
 		if got := strings.Count(out.String(), "\n| "+name+" |"); got != 1 {

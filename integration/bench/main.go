@@ -120,12 +120,16 @@ var groups = []group{
 	{"upkeep-commit", upkeepCommitRows},
 	{"upkeep-push", upkeepPushRows},
 	{"fetch", fetchRows},
+	{"events", eventsRows},
 }
 
 // run measures what args ask for and writes the table to out, row by row.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 && args[0] == crowdCommand {
 		return runCrowd(ctx, args[1:], out)
+	}
+	if len(args) > 0 && args[0] == listenersCommand {
+		return runListeners(ctx, args[1:], out)
 	}
 	if len(args) > 0 && args[0] == readersCommand {
 		return runReaders(ctx, args[1:], out)
