@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -286,3 +287,25 @@ func FuzzStoredAnswer(f *testing.F) {
 type issuerFunc func(tokens.Grant) (string, error)
 
 func (f issuerFunc) Mint(g tokens.Grant) (string, error) { return f(g) }
+
+func TestOpenAPITellsOfTheKey(t *testing.T) {
+	var doc struct {
+		Paths map[string]map[string]struct {
+			Parameters []map[string]any `json:"parameters"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(openapiDocument, &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, rt := range routes {
+		changes := rt.method != "GET" && rt.method != "HEAD" && rt.access != operator
+		for _, path := range rt.paths {
+			told := slices.ContainsFunc(doc.Paths[path][strings.ToLower(rt.method)].Parameters, func(p map[string]any) bool {
+				return p["$ref"] == "#/components/parameters/IdempotencyKey"
+			})
+			if told != changes {
+				t.Errorf("%s %s tells of the Idempotency-Key: %v, want %v", rt.method, path, told, changes)
+			}
+		}
+	}
+}
