@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,16 +36,10 @@ func isSmall(q *wire.FetchRequest) bool {
 // tags that the client wants with the commits they name.
 func (r *Repo) fetchSmall(ctx context.Context, c Caller, q GitRequest, f fetch, packedRefs []byte) (bool, error) {
 	begin := time.Now()
-	common, err := r.commonHaves(ctx, c, f.haves)
-	if err != nil || len(common) == 0 {
-		return false, err
+	common, pack, err := r.smallPack(ctx, c, f, packedRefs)
+	if errors.Is(err, ErrObjectNotFound) {
+		return false, nil // below a dead commit that the client still has something may be gone
 	}
-	s := &smallPack{r: r, g: graph{r, noFresh}, seen: map[refpolicy.OID]bool{}}
-	fits, err := s.collect(ctx, f.wants, common, packedRefs)
-	if err != nil || !fits {
-		return false, err
-	}
-	pack, err := s.pack(ctx)
 	if err != nil || pack == nil {
 		return false, err
 	}
@@ -58,6 +53,21 @@ func (r *Repo) fetchSmall(ctx context.Context, c Caller, q GitRequest, f fetch, 
 	err = sendSmall(q, acks, pack)
 	r.store.observe("small fetch", time.Since(begin))
 	return true, err
+}
+
+// smallPack makes the pack of a small fetch, and tells which of the haves it builds
+// on; the pack is nil if git has to make it.
+func (r *Repo) smallPack(ctx context.Context, c Caller, f fetch, packedRefs []byte) (common []refpolicy.OID, pack []byte, err error) {
+	if common, err = r.commonHaves(ctx, c, f.haves); err != nil || len(common) == 0 {
+		return nil, nil, err
+	}
+	s := &smallPack{r: r, g: graph{r, noFresh}, seen: map[refpolicy.OID]bool{}}
+	fits, err := s.collect(ctx, f.wants, common, packedRefs)
+	if err != nil || !fits {
+		return nil, nil, err
+	}
+	pack, err = s.pack(ctx)
+	return common, pack, err
 }
 
 // commonHaves are the commits of haves that the repo has and the caller may read.
