@@ -338,6 +338,10 @@ func pinsOf(items []ledger.Item) ([]Pin, error) {
 	return pins, nil
 }
 
+// madeBy reports whether a is who made the pin. A token that is bound to a session made
+// none, whoever it stands for: it often has its maker's subject.
+func (p Pin) madeBy(a Actor) bool { return a.Session == "" && p.By != "" && p.By == a.Subject }
+
 // visiblePins keeps the pins that have not expired and that the caller may know of.
 func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []Pin) ([]Pin, error) {
 	var live []Pin
@@ -356,7 +360,7 @@ func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []
 	}
 	visible := live[:0]
 	for _, p := range live {
-		if readable[p.OID] || p.By != "" && p.By == c.Actor.Subject {
+		if readable[p.OID] || p.madeBy(c.Actor) {
 			visible = append(visible, p)
 		}
 	}
