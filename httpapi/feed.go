@@ -47,10 +47,10 @@ type feeds struct {
 	logger *slog.Logger
 
 	stopping chan struct{} // closed by stop
-	stop     func()        // ends all streams: each is told, and ends by itself
 
-	mu   sync.Mutex // guards what follows, and who of a feed
-	open map[feedKey]*feed
+	mu      sync.Mutex // guards what follows, and who of a feed
+	open    map[feedKey]*feed
+	streams map[*eventStream]struct{}
 }
 
 // A pace says how feeds and streams go on.
@@ -70,9 +70,10 @@ const (
 )
 
 func newFeeds(logger *slog.Logger) *feeds {
-	s := &feeds{pace: serverPace, logger: logger, stopping: make(chan struct{}), open: make(map[feedKey]*feed)}
-	s.stop = sync.OnceFunc(func() { close(s.stopping) })
-	return s
+	return &feeds{
+		pace: serverPace, logger: logger, stopping: make(chan struct{}),
+		open: make(map[feedKey]*feed), streams: make(map[*eventStream]struct{}),
+	}
 }
 
 // A feed is the newest part of one repo's events as some may see it.
@@ -157,6 +158,42 @@ func (f *feed) drop() {
 	if f.all.open[f.key] == f {
 		delete(f.all.open, f.key)
 	}
+}
+
+// stop ends all streams: each says so and ends by itself, soon also if its client does
+// not read.
+func (s *feeds) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stops() {
+		close(s.stopping)
+	}
+	for st := range s.streams {
+		st.hurry()
+	}
+}
+
+// stops reports whether streams are to end.
+func (s *feeds) stops() bool {
+	select {
+	case <-s.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// began and ended tell of the streams that stop has to hurry.
+func (s *feeds) began(st *eventStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams[st] = struct{}{}
+}
+
+func (s *feeds) ended(st *eventStream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, st)
 }
 
 // lookAt has the feeds of a repo ask at once whether it is still there.

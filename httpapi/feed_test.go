@@ -119,27 +119,66 @@ func newTestStreams(t testing.TB) *testStreams {
 // A testClient takes what a stream sends, for as long as it reads.
 type testClient struct {
 	httptest.ResponseRecorder
-	mu     sync.Mutex // guards what follows, and Body
-	writes []time.Time
-	fails  error
-	err    error // the stream's own end
-	leave  context.CancelFunc
+	mu       sync.Mutex // guards what follows, and Body
+	writes   []time.Time
+	stalled  bool
+	deadline time.Time
+	moved    chan struct{} // closed when the deadline is moved
+	err      error         // the stream's own end
+	leave    context.CancelFunc
+}
+
+func (c *testClient) SetWriteDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	close(c.moved)
+	c.moved = make(chan struct{})
+	return nil
+}
+
+// full waits until the deadline of a client that does not read has passed.
+func (c *testClient) full() error {
+	for {
+		c.mu.Lock()
+		stalled, deadline, moved := c.stalled, c.deadline, c.moved
+		c.mu.Unlock()
+		switch {
+		case !stalled:
+			return nil
+		case deadline.IsZero():
+			<-moved
+			continue
+		}
+		select {
+		case <-moved:
+		case <-time.After(time.Until(deadline)):
+			return os.ErrDeadlineExceeded
+		}
+	}
 }
 
 func (c *testClient) Write(p []byte) (int, error) {
+	if err := c.full(); err != nil {
+		return 0, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fails != nil {
-		return 0, c.fails
-	}
 	c.writes = append(c.writes, time.Now())
 	return c.Body.Write(p)
 }
 
-func (c *testClient) refuse(err error) {
+// stall has the client read no more.
+func (c *testClient) stall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.fails = err
+	c.stalled = true
+}
+
+func (c *testClient) end() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // took gives what came since it was asked last.
@@ -155,7 +194,7 @@ func (c *testClient) took() (text string, writes []time.Time) {
 // stream opens a stream for a client that has seen a number.
 func (s *testStreams) stream(after uint64, life time.Duration) *testClient {
 	ctx, leave := context.WithCancel(s.t.Context())
-	c := &testClient{ResponseRecorder: httptest.ResponseRecorder{Body: &bytes.Buffer{}}, leave: leave}
+	c := &testClient{ResponseRecorder: httptest.ResponseRecorder{Body: &bytes.Buffer{}}, moved: make(chan struct{}), leave: leave}
 	r := httptest.NewRequest("GET", "/", nil).WithContext(ctx)
 	x := &exchange{ResponseWriter: c, conn: http.NewResponseController(c), window: 30 * time.Second}
 	from := source{log: s.log, alive: s.log.alive}
@@ -270,22 +309,44 @@ func TestCase15_3_SlowClientsHoldNobodyUp(t *testing.T) {
 		s := newTestStreams(t)
 		slow, fast := s.stream(0, time.Hour), s.stream(0, time.Hour)
 		synctest.Wait()
-		slow.refuse(os.ErrDeadlineExceeded)
+		slow.stall()
 		time.Sleep(25 * time.Millisecond)
 		s.log.write(200)
 		synctest.Wait()
 		text, _ := fast.took()
 		wantIDs(t, "the other client", text, 1, 200)
-		slow.mu.Lock()
-		if !errors.Is(slow.err, endSlow) {
-			t.Errorf("the stream of a client that does not read ends with %v", slow.err)
+		time.Sleep(29 * time.Second)
+		if err := slow.end(); err != nil {
+			t.Errorf("a client that does not read for a while is cut off: %v", err)
 		}
-		slow.mu.Unlock()
+		time.Sleep(time.Second)
+		if err := slow.end(); !errors.Is(err, endSlow) {
+			t.Errorf("the stream of a client that does not read ends with %v", err)
+		}
 		if got := metricOf(t, s.m, `headgate_streams_ended_total{reason="slow"}`); got != "1" {
 			t.Errorf("slow clients counted = %q, want 1", got)
 		}
 		fast.leave()
 		s.open.Wait()
+	})
+}
+
+// A server that stops does not wait for a client that does not read.
+func TestStoppingHurriesSlowClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestStreams(t)
+		slow := s.stream(0, time.Hour)
+		time.Sleep(25 * time.Millisecond)
+		slow.stall()
+		s.log.write(1)
+		synctest.Wait()
+		begun := time.Now()
+		s.all.stop()
+		s.all.stop()
+		s.open.Wait()
+		if took := time.Since(begun); took > 2*lastWord {
+			t.Errorf("the stream ends %v after the server is told to stop", took)
+		}
 	})
 }
 

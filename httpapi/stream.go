@@ -99,7 +99,9 @@ func (st *eventStream) run(page gitstore.EventPage) error {
 	defer st.beat.Stop()
 	st.end = time.NewTimer(st.until.Sub(st.now()))
 	defer st.end.Stop()
-	defer func() { st.part() }()
+	defer st.part()
+	st.all.began(st)
+	defer st.all.ended(st)
 	err := st.send([]byte(streamRetry + ": events of a repo, numbered by its log\n\n"))
 	if err == nil {
 		err = st.tell(page)
@@ -250,14 +252,12 @@ var heartbeat = []byte(":\n\n")
 
 // may is nil while the stream may go on. It is asked before anything is told.
 func (st *eventStream) may() error {
-	select {
-	case <-st.all.stopping:
+	switch {
+	case st.all.stops():
 		return endStopping
-	case <-st.q.ctx().Done():
+	case st.q.ctx().Err() != nil:
 		return endClient
-	default:
-	}
-	if !st.now().Before(st.until) {
+	case !st.now().Before(st.until):
 		return endToken
 	}
 	if err := st.good(); err != nil && problemOf(err).status < http.StatusInternalServerError {
@@ -301,6 +301,11 @@ func (st *eventStream) send(text []byte) error {
 	return st.sendWithin(st.q.x.window, text)
 }
 
+// hurry leaves what is being sent little time.
+func (st *eventStream) hurry() {
+	_ = st.q.x.conn.SetWriteDeadline(time.Now().Add(lastWord))
+}
+
 func (st *eventStream) sendWithin(window time.Duration, text []byte) error {
 	x := st.q.x
 	for len(text) > 0 {
@@ -308,6 +313,9 @@ func (st *eventStream) sendWithin(window time.Duration, text []byte) error {
 		text = text[len(step):]
 		x.armed = time.Now()
 		_ = x.conn.SetWriteDeadline(x.armed.Add(window))
+		if st.all.stops() {
+			st.hurry() // stop may have come before the deadline that was set last
+		}
 		n, err := x.ResponseWriter.Write(step)
 		x.bytes += int64(n)
 		if err == nil {
