@@ -459,6 +459,34 @@ func TestStreamEndsWithRefusedToken(t *testing.T) {
 	}
 }
 
+// A sandbox is told what happens to its branch until another writer takes over.
+func TestStreamOfIssuedTokenEndsWithTakeover(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	r.commit(nil, file{path: "a", data: "1"})
+	r.want(201, ask{method: "POST", path: r.path("/sessions"), token: r.write, body: meta{"id": "s1", "base_ref": "main", "holder": "x"}})
+	issued := at(r.want(201, ask{method: "POST", path: r.path("/sessions/s1/tokens"), token: r.write, body: meta{}}).json(t), "token").(string)
+	l := g.listen(ask{path: r.path("/events"), token: issued})
+	r.commit(nil, file{path: "a", data: "not its own"})
+	mine := r.commit(meta{"target_branch": "sessions/s1", "ephemeral": true}, file{path: "a", data: "2"})
+	for {
+		e := l.event()
+		for _, c := range e.data.Changes {
+			if c.Branch != "sessions/s1" {
+				t.Errorf("a sandbox is told of %s", c.Ref)
+			}
+		}
+		if len(e.data.Changes) == 1 && e.data.Changes[0].New.String() == mine {
+			break
+		}
+	}
+	r.want(200, ask{method: "POST", path: r.path("/sessions/s1/lease"), token: r.write, body: meta{"action": "takeover", "holder": "y"}})
+	if got, events := l.last(); got != "end: the token is not accepted any more" || len(events) > 0 {
+		t.Errorf("the stream ends with %q after %v", got, events)
+	}
+	r.want(403, ask{path: r.path("/events"), token: issued, header: http.Header{"Accept": {"text/event-stream"}}})
+}
+
 // refusingVerifier refuses one token.
 type refusingVerifier struct {
 	Verifier
