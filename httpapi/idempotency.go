@@ -54,18 +54,11 @@ type namedCall struct {
 	ended  bool                  // the body was read to its end
 }
 
-// newNamedCall names a call among those of its subject to the same route of the same
-// repo. Calls of a token that was issued to a session are that session's.
+// newNamedCall names a call among those of its caller to the same route of the same
+// repo.
 func newNamedCall(rt *route, q *request, ctx echo.Context, key string) *namedCall {
-	subject := []string{"sub", q.who.Subject}
-	if q.who.Subject == "" {
-		subject = []string{"kid", q.who.KeyID}
-	}
-	if q.who.Issued {
-		subject = append(subject, q.who.Session)
-	}
 	scope := sha256.New()
-	hashTexts(scope, append([]string{q.who.Org, q.who.Repo, rt.name, key}, subject...)...)
+	hashTexts(scope, append([]string{q.who.Org, q.who.Repo, rt.name, key}, callerNames(q.who)...)...)
 	c := &namedCall{sum: sha256.New()}
 	c.once.Key = hex.EncodeToString(scope.Sum(nil))
 	asked := []string{rt.name}
@@ -80,6 +73,22 @@ func newNamedCall(rt *route, q *request, ctx echo.Context, key string) *namedCal
 	}
 	hashTexts(c.sum, append(asked, query)...)
 	return c
+}
+
+// callerNames tell callers apart. A stored answer is given before anything else is
+// looked at, so one subject with other rules, or bound to another session, is another
+// caller: many backends put one subject into all their tokens, those of sandboxes too.
+func callerNames(who *tokens.Principal) []string {
+	names := []string{"sub", who.Subject, who.Session, who.Policy.Key()}
+	if who.Subject == "" {
+		names[0], names[1] = "kid", who.KeyID
+	}
+	if who.Issued { // one session has tokens with more and with less
+		for _, scope := range who.Scopes.List() {
+			names = append(names, string(scope))
+		}
+	}
+	return names
 }
 
 // hashTexts hashes texts so that no other ones give the same.
