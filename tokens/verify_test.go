@@ -30,7 +30,7 @@ func TestPI9_EveryAlgorithmVerifies(t *testing.T) {
 			Scopes:   ScopesOf(GitRead, GitWrite),
 			IssuedAt: testNow, ExpiresAt: testNow.Add(time.Hour),
 			KeyID: "k0", TokenHash: ShortHash(raw),
-			notBefore: testNow, tokenBytes: len(raw),
+			notBefore: testNow, tokenBytes: len(raw), twin: p.twin, // see TestDeniedWithItsTwin
 		}
 		if !reflect.DeepEqual(p, want) {
 			t.Errorf("%s: Verify = %+v, want %+v", name, p, want)

@@ -84,7 +84,8 @@ func TestRefusals(t *testing.T) {
 	} {
 		err := serving(t, tc.status, tc.answer).GC(t.Context(), "", "", false, nil)
 		var said *ServerError
-		if !errors.As(err, &said) || !strings.Contains(err.Error(), tc.want) {
+		known := errors.As(err, &said) || tc.status == http.StatusUnauthorized && errors.Is(err, ErrUnknownKey)
+		if !known || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("GC answered %d %s = %v, want %q", tc.status, tc.answer, err, tc.want)
 		}
 	}
