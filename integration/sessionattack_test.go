@@ -308,6 +308,18 @@ func TestOneSessionsTokenOnAnother(t *testing.T) {
 	wantCode(t, "a pin by the issued token", r.ask("POST", "/pins", issued, map[string]any{"sha": secret, "holder": "x"}), 403, "forbidden")
 	r.wantNothingOf(issued, "b", secret)
 
+	// Odd names in a customer's claims are no way in, nor a way to make the server fail.
+	for name, c := range map[string]tokens.Claims{
+		"a long jti": {Session: "a", ID: strings.Repeat("j", 20_000)}, "a jti that is no text": {Session: "a", ID: "x\x00/y"},
+		"a long sid": {Session: strings.Repeat("s", 20_000)}, "a sid that is no id": {Session: "a/../b"}, "a sid with more behind it": {Session: "a\x00b"},
+	} {
+		c.Repo, c.Scopes = r.name, all
+		a := g.do(r.commitAsk(state("a", name), g.sign(c)))
+		if want := map[bool]int{true: 201, false: 403}[c.Session == "a"]; a.Status != want {
+			t.Errorf("commit to a with %s = %s, want %d", name, a, want)
+		}
+	}
+
 	// A customer's epoch that is not the session's stops its own session's writes too.
 	stale := g.sign(tokens.Claims{Repo: r.name, Session: "a", Epoch: &old, Scopes: all})
 	wantCode(t, "commit with another epoch", g.do(r.commitAsk(state("a", "x"), stale)), 403, "stale_epoch")

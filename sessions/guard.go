@@ -99,7 +99,9 @@ func (g *guarding) read(ctx context.Context) error {
 	for _, c := range g.q.Changes[:n] {
 		keys = append(keys, fenceKey(c.Ref))
 	}
-	revocable := g.q.Actor.Session != "" && g.q.Actor.TokenID != ""
+	// A customer's token may say any sid and jti. One that is longer than ours was never
+	// revoked here, and would be no key.
+	revocable := g.q.Actor.Session != "" && g.q.Actor.TokenID != "" && len(g.q.Actor.TokenID) <= maxTokenID
 	family := revokedKey(familyOf(g.q.Actor.TokenID))
 	keys = append(keys, baseKey)
 	if revocable {

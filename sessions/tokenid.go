@@ -23,6 +23,8 @@ const (
 	partBytes  = 20
 	partLength = 32 // in base32
 	partTime   = 1<<48 - 1
+
+	maxTokenID = 2*partLength + 1
 )
 
 // tokenAlphabet keeps byte order.
