@@ -19,6 +19,7 @@ type door struct {
 	results []RefResult
 
 	links   map[refpolicy.OID][]refpolicy.OID // parents of new commits, as far as they were read
+	clashed bool                              // a batch was refused for a clash of names
 	begun   bool                              // a batch of this update, with the caller's own checks and sets, was applied
 	written bool                              // objects and pack went in with an earlier batch of this update
 	gen     []byte                            // the prune generation they were written in
@@ -218,6 +219,7 @@ func (d *door) refused(check *ledger.CheckError, p *prepared) error {
 	if p.foreign[checkOf(check.Check)] {
 		return check
 	}
+	d.clashed = d.clashed || namesClash(check.Check, p)
 	return nil
 }
 

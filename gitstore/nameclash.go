@@ -10,29 +10,24 @@ import (
 )
 
 // clashes finds refs to be created whose name is another ref's folder, or lies in
-// a folder that is another ref, among those that stand and those of this change.
-// They may have changed since st was read: the batch checks both.
+// a folder that is another ref, among those of this change, and among those that
+// stand once a batch was refused for one: the batch checks both, and hardly ever
+// finds any, so that nothing is read for it before.
 func (d *door) clashes(ctx context.Context, by reading, todo []int, st *state) error {
-	v, err := by.open(ctx, d.r.space)
-	if err != nil {
-		return fmt.Errorf("read refs: %w", err)
-	}
-	defer v.Close()
 	st.clash = map[int]*NameClashError{}
+	if d.clashed {
+		if err := d.clashesStored(ctx, by, todo, st); err != nil {
+			return fmt.Errorf("read refs: %w", err)
+		}
+	}
 	made := map[string]refpolicy.RefName{} // the refs to be created and their folders, with whose they are
 	for n, i := range todo {
 		res := &d.results[i]
-		if !d.creates(st, n, i) {
+		if !d.creates(st, n, i) || st.clash[n] != nil {
 			continue
 		}
-		existing, err := clashing(ctx, v, res.Ref)
-		if err != nil {
-			return fmt.Errorf("read refs: %w", err)
-		}
 		folders := foldersOf(res.Ref)
-		if existing == "" {
-			existing = made[string(res.Ref)]
-		}
+		existing := made[string(res.Ref)]
 		for _, f := range folders {
 			if existing == "" && string(made[f]) == f {
 				existing = made[f]
@@ -50,6 +45,34 @@ func (d *door) clashes(ctx context.Context, by reading, todo []int, st *state) e
 		}
 	}
 	return nil
+}
+
+// clashesStored finds those that stand in the way.
+func (d *door) clashesStored(ctx context.Context, by reading, todo []int, st *state) error {
+	v, err := by.open(ctx, d.r.space)
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	for n, i := range todo {
+		if !d.creates(st, n, i) {
+			continue
+		}
+		existing, err := clashing(ctx, v, d.results[i].Ref)
+		if err != nil {
+			return err
+		}
+		if existing != "" {
+			st.clash[n] = &NameClashError{d.results[i].Ref, existing}
+		}
+	}
+	return nil
+}
+
+// namesClash reports whether a check that failed stands for a clash of names.
+func namesClash(c ledger.Check, p *prepared) bool {
+	name, ofRef := strings.CutPrefix(c.Key, refKeys)
+	return ofRef && (c.Kind == ledger.CheckAbsentPrefix || c.Kind == ledger.CheckAbsent && p.folders[name])
 }
 
 // clashing is the ref that stands in the way of creating name, or "".

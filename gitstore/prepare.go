@@ -78,6 +78,7 @@ func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
 		if !refused {
 			break
 		}
+		d.clashed = true // whoever is refused is told all that stands in the way
 	}
 	return st, ledger.Repeated(st.kept)
 }

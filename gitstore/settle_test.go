@@ -134,7 +134,7 @@ func TestManyRefsInOneUpdate(t *testing.T) {
 	}
 	refs, err := replayLog(t.Context(), r)
 	if err != nil || len(refs) != 2500 {
-		t.Errorf("the log replays to %d refs, %v; want main and 1499", len(refs), err)
+		t.Errorf("the log replays to %d refs, %v; want main and 2499", len(refs), err)
 	}
 	u.Atomic, u.Checks, u.Sets = true, nil, nil
 	if _, err := r.Update(t.Context(), u); !errors.Is(err, ErrTooLarge) {

@@ -96,6 +96,7 @@ type step struct {
 	batch  *ledger.Batch
 	at     int64   // the ledger's clock
 	sums   []int64 // what the batch's Adds come to, filled when first needed
+	finder *finder // while many checks are evaluated
 }
 
 // remembered finds the first answer to a batch id.
@@ -158,16 +159,12 @@ func (st *step) counter(key string) (int64, error) {
 	return n, nil
 }
 
-// manyChecks is from where a batch's checks are bulk work, whose keys are not
-// read again.
-const manyChecks = 32
-
+// get reads a key among everything applied.
 func (st *step) get(key string) ([]byte, error) {
-	if len(st.batch.Checks) < manyChecks {
-		return st.engine.value(st.space, key)
+	if st.finder != nil {
+		return st.finder.value(key)
 	}
-	st.space.key = appendKey(st.space.key[:0], st.space.base, key)
-	return get(st.engine.pdb, st.space.key)
+	return st.engine.value(st.space, key)
 }
 
 // write applies the batch, which has passed its checks, and sends it on its flight.
@@ -218,9 +215,9 @@ func (st *step) fill(pb *pebble.Batch, r ledger.Result) error {
 			return err
 		}
 	}
-	for i := range b.Sets {
-		key = appendKey(key[:0], base, b.Sets[i].Key)
-		if err := pb.Set(key, b.Sets[i].Value, nil); err != nil {
+	for _, set := range inOrder(b.Sets) {
+		key = appendKey(key[:0], base, set.Key)
+		if err := pb.Set(key, set.Value, nil); err != nil {
 			return err
 		}
 	}

@@ -2,18 +2,26 @@ package pebbledb
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
 // check evaluates the batch's checks in their order against everything applied.
 // The first that does not hold is a *ledger.CheckError.
-func (st *step) check() error {
+func (st *step) check() (err error) {
+	if len(st.batch.Checks) >= manyKeys {
+		if st.finder, err = newFinder(st.engine.pdb, st.space.base); err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := st.finder.close(); err == nil {
+				err = cerr
+			}
+			st.finder = nil
+		}()
+	}
 	for i := range st.batch.Checks {
 		c := &st.batch.Checks[i]
 		var err error
@@ -59,20 +67,19 @@ func (st *step) checkAbsent(c *ledger.Check) error {
 }
 
 func (st *step) checkAbsentPrefix(c *ledger.Check) error {
-	lower := appendKey(nil, st.space.base, c.Key)
-	it, err := st.engine.pdb.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: after(lower)})
-	if err != nil {
-		return fmt.Errorf("%w: read keys: %w", ledger.ErrUnavailable, err)
+	f := st.finder
+	if f == nil {
+		var err error
+		if f, err = newFinder(st.engine.pdb, st.space.base); err != nil {
+			return err
+		}
+		defer f.it.Close()
 	}
-	var found error
-	if it.First() {
-		key := string(it.Key()[len(st.space.base)+1:])
-		found = &ledger.CheckError{Check: *c, Key: key, Present: append([]byte{}, it.Value()...)}
+	key, value, err := f.below(c.Key)
+	if err == nil && key != "" {
+		err = &ledger.CheckError{Check: *c, Key: key, Present: value}
 	}
-	if err := it.Close(); err != nil {
-		return fmt.Errorf("%w: read keys: %w", ledger.ErrUnavailable, err)
-	}
-	return found
+	return err
 }
 
 func (st *step) checkAtMost(c *ledger.Check) error {

@@ -79,12 +79,29 @@ func (db *DB) values(ctx context.Context, name ledger.Space, keys []string) ([][
 	values := make([][]byte, len(keys))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(keys) >= manyKeys {
+		return values, s.pending, e.find(s, keys, values)
+	}
 	for i, key := range keys {
 		if values[i], err = e.value(s, key); err != nil {
 			return nil, nil, err
 		}
 	}
 	return values, s.pending, nil
+}
+
+// find reads many keys.
+func (e *engine) find(s *space, keys []string, values [][]byte) error {
+	f, err := newFinder(e.pdb, s.base)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		if values[i], err = f.value(key); err != nil {
+			return errors.Join(err, f.close())
+		}
+	}
+	return f.close()
 }
 
 // view opens a view of everything applied to s. What it shows is published when
