@@ -3,6 +3,9 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/tokens"
@@ -107,7 +110,11 @@ func (s *Server) createFork(q *request) error {
 	} else if err != nil {
 		return err
 	}
-	answer, terr := s.forkBodyOf(q, made, s.Issuer.Mint)
+	sign, terr := s.mintedAhead(q, made.Tokens)
+	if terr != nil {
+		return terr
+	}
+	answer, terr := s.forkBodyOf(q, made, sign)
 	switch {
 	case terr != nil:
 		return terr
@@ -116,6 +123,31 @@ func (s *Server) createFork(q *request) error {
 	}
 	q.x.Header()["Cache-Control"] = noStore
 	return q.x.json(http.StatusCreated, answer)
+}
+
+// mintedAhead is a signer of these tokens alone, which all processors have signed by
+// the time it is given: there may be thousands.
+func (s *Server) mintedAhead(q *request, list []sessions.Token) (signer, error) {
+	repo := q.session()
+	raw := make([]string, len(list))
+	var work errgroup.Group
+	parts := min(runtime.GOMAXPROCS(0), max(1, len(list)))
+	for part := range parts {
+		work.Go(func() (err error) {
+			for i := part; i < len(list) && err == nil; i += parts {
+				raw[i], err = s.Issuer.Mint(grantOf(repo, list[i]))
+			}
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	byID := make(map[string]string, len(list))
+	for i, t := range list {
+		byID[t.ID] = raw[i]
+	}
+	return func(g tokens.Grant) (string, error) { return byID[g.ID], nil }, nil
 }
 
 // forkBodyOf tells of a fork, with its tokens where it has some.

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
-	"net/url"
+	"strings"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/refpolicy"
@@ -124,14 +124,14 @@ func (s *Server) onceHandOut(q *request) *ledger.Once[sessions.Token] {
 	return onceSigned(q, http.StatusCreated, func(rec sessions.Token, sign signer) (any, error) { return s.handOut(q, rec, sign) })
 }
 
-// withToken is a remote's URL that git can use as it is.
+// withToken is a remote's URL that git can use as it is. A token has no character
+// that a URL would have to escape.
 func withToken(remote, token string) string {
-	u, err := url.Parse(remote)
-	if err != nil {
+	scheme, rest, ok := strings.Cut(remote, "://")
+	if !ok {
 		return remote
 	}
-	u.User = url.UserPassword("t", token)
-	return u.String()
+	return scheme + "://t:" + token + "@" + rest
 }
 
 func (s *Server) createToken(q *request) error {

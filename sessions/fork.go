@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,6 +114,7 @@ func (k *Keeper) planFork(id string, spec ForkSpec) (*forkIntent, error) {
 	for i := range in.children {
 		in.children[i] = newSessionID()
 	}
+	slices.Sort(in.children) // a ledger takes keys in order for less
 	return in, nil
 }
 
