@@ -73,7 +73,18 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	return fmt.Sprintf("session %s is in use by %d", e.ID, len(e.Holders))
+	const shown = 3
+	var text strings.Builder
+	for i, h := range e.Holders[:min(shown, len(e.Holders))] {
+		if i > 0 {
+			text.WriteString(", ")
+		}
+		text.WriteString(h.Kind + " " + h.ID)
+	}
+	if more := len(e.Holders) - shown; more > 0 {
+		fmt.Fprintf(&text, " and %d more", more)
+	}
+	return fmt.Sprintf("session %s is in use: %s", e.ID, &text)
 }
 
 // A LimitError says which limit a request is over.
