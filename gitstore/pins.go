@@ -2,7 +2,9 @@ package gitstore
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +28,8 @@ type Pin struct {
 	By        string // subject of the token that made it
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero: it holds until it is deleted
+
+	rules string // rulesMark of the token that made it
 }
 
 // pinRecord is what stands under a pin's key.
@@ -33,6 +37,7 @@ type pinRecord struct {
 	OID       refpolicy.OID `json:"sha"`
 	Holder    string        `json:"holder"`
 	By        string        `json:"by,omitempty"`
+	Rules     string        `json:"rules,omitempty"`
 	CreatedAt time.Time     `json:"created_at"`
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 	// EndedIn is the prune generation in which the pin was deleted. The record stays
@@ -52,7 +57,7 @@ func (p pinRecord) live(now time.Time) bool {
 }
 
 func (p pinRecord) pin(id string) Pin {
-	return Pin{ID: id, OID: p.OID, Holder: p.Holder, By: p.By, CreatedAt: p.CreatedAt, ExpiresAt: p.ExpiresAt}
+	return Pin{ID: id, OID: p.OID, Holder: p.Holder, By: p.By, CreatedAt: p.CreatedAt, ExpiresAt: p.ExpiresAt, rules: p.Rules}
 }
 
 func decodePin(b []byte) (pinRecord, error) {
@@ -97,7 +102,7 @@ func checkPin(holder string, ttl time.Duration) error {
 
 // newPinRecord is the record of a pin made now.
 func newPinRecord(c Caller, commit refpolicy.OID, holder string, ttl time.Duration, now time.Time) pinRecord {
-	rec := pinRecord{OID: commit, Holder: holder, By: c.Actor.Subject, CreatedAt: now}
+	rec := pinRecord{OID: commit, Holder: holder, By: c.Actor.Subject, Rules: rulesMark(c), CreatedAt: now}
 	if ttl > 0 {
 		rec.ExpiresAt = now.Add(ttl).Truncate(time.Microsecond)
 	}
@@ -273,8 +278,8 @@ type PinPage struct {
 }
 
 // Pins lists the pins that hold, at most limit (at least 1), in the order of their
-// ids. A token with rules on reading sees those it made and those of commits that a
-// ref it may read reaches. Errors: ErrBadCursor.
+// ids. A token with rules on reading sees those of commits that a ref it may read
+// reaches, and those that its subject made under the same rules. Errors: ErrBadCursor.
 func (r *Repo) Pins(ctx context.Context, c Caller, cursor string, limit int) (PinPage, error) {
 	start := pinKeys
 	if cursor != "" {
@@ -338,9 +343,21 @@ func pinsOf(items []ledger.Item) ([]Pin, error) {
 	return pins, nil
 }
 
-// madeBy reports whether a is who made the pin. A token that is bound to a session made
-// none, whoever it stands for: it often has its maker's subject.
-func (p Pin) madeBy(a Actor) bool { return a.Session == "" && p.By != "" && p.By == a.Subject }
+// rulesMark tells the rules on reading of different callers apart; empty for one without.
+func rulesMark(c Caller) string {
+	if !c.Policy.RestrictsReads() {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(c.Policy.Key()))
+	return hex.EncodeToString(sum[:8])
+}
+
+// madeBy reports whether a caller with rules on reading made the pin, or one with the
+// same subject and the same rules. The subject alone says little: many backends put one
+// into all their tokens, those of their sandboxes too.
+func (p Pin) madeBy(c Caller) bool {
+	return p.By != "" && p.By == c.Actor.Subject && p.rules != "" && p.rules == rulesMark(c)
+}
 
 // visiblePins keeps the pins that have not expired and that the caller may know of.
 func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []Pin) ([]Pin, error) {
@@ -360,7 +377,7 @@ func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []
 	}
 	visible := live[:0]
 	for _, p := range live {
-		if readable[p.OID] || p.madeBy(c.Actor) {
+		if readable[p.OID] || p.madeBy(c) {
 			visible = append(visible, p)
 		}
 	}

@@ -103,6 +103,36 @@ func TestA13_PinsTellNothing(t *testing.T) {
 	}
 }
 
+// Backends often put one subject into all their tokens. One that is confined to a
+// session sees and deletes no pins that others of its subject made; its own it still
+// does when its branch is gone.
+func TestA13_PinsOfOneSubject(t *testing.T) {
+	g := newGate(t)
+	r := g.newRepo("r")
+	r.commit(nil, file{path: "b", data: "0"})
+	own := r.commit(meta{"target_branch": "s/a", "base_branch": "main", "ephemeral": true}, file{path: "a", data: "1"})
+	secret := r.commit(meta{"target_branch": "s/b", "base_branch": "main", "ephemeral": true}, file{path: "b", data: "3"})
+	confinedTo := func(branch string) string {
+		return tokenOf(t, tokens.Claims{Repo: "r", Scopes: []tokens.Scope{tokens.GitRead, tokens.GitWrite}, Refs: []refpolicy.Rule{
+			rule("refs/namespaces/ephemeral/refs/heads/" + branch), rule("*", refpolicy.NoRead),
+		}})
+	}
+	pin := func(token, sha string) string {
+		return at(r.want(201, ask{method: "POST", path: r.path("/pins"), token: token, body: meta{"sha": sha, "holder": "x"}}).json(t), "id").(string)
+	}
+	a, b := confinedTo("s/a"), confinedTo("s/b")
+	foreign := []string{pin(r.write, secret), pin(b, secret)}
+	mine := pin(a, own)
+	r.want(200, ask{method: "DELETE", path: r.path("/branches"), token: r.write, body: meta{"name": "s/a", "ephemeral": true}})
+	if page := r.want(200, ask{path: r.path("/pins"), token: confinedTo("s/a")}).json(t); len(page["pins"].([]any)) != 1 || at(page, "pins", 0, "id") != mine {
+		t.Errorf("pins of the confined token = %v, want its own alone", page["pins"])
+	}
+	for _, id := range foreign {
+		r.want(404, ask{method: "DELETE", path: r.path("/pins/" + id), token: a})
+	}
+	r.want(204, ask{method: "DELETE", path: r.path("/pins/" + mine), token: a})
+}
+
 // After 50 states every one reads. When the session is deleted and swept, what is
 // pinned reads on, and nothing else of it.
 func TestA10_StatesAfterTheSweep(t *testing.T) {
