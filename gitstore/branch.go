@@ -37,7 +37,7 @@ func (r *Repo) createBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 	if err := c.Policy.Check(b.Target, refpolicy.Create); err != nil {
 		return Ref{}, err
 	}
-	base, err := r.branchBase(ctx, c, b)
+	base, err := r.Base(ctx, c, b.Base, b.BaseEphemeral)
 	if err != nil {
 		return Ref{}, err
 	}
@@ -66,16 +66,17 @@ func (r *Repo) createBranch(ctx context.Context, c Caller, b BranchSpec) (Ref, e
 	return Ref{}, &RefMovedError{Ref: b.Target, Present: old}
 }
 
-// branchBase finds where a new branch starts. A branch by its plain name is read as
-// it stands, synced or not: the batch that makes the new one follows in the same
-// log, and a refusal is told only when what it was read from is durable.
-func (r *Repo) branchBase(ctx context.Context, c Caller, b BranchSpec) (refpolicy.OID, error) {
-	name, err := refpolicy.StrictBranch(b.Base)
-	if b.BaseEphemeral {
-		name, err = refpolicy.StrictEphemeralBranch(b.Base)
+// Base finds where a new branch starts: at the commit that a revision (rest.md 4)
+// names, with ephemeral set an ephemeral branch. A branch by its plain name is read as
+// it stands, synced or not, so the commit may be told only together with the change
+// that follows: its batch comes later in the same log. Errors: those of Resolve.
+func (r *Repo) Base(ctx context.Context, c Caller, rev string, ephemeral bool) (refpolicy.OID, error) {
+	name, err := refpolicy.StrictBranch(rev)
+	if ephemeral {
+		name, err = refpolicy.StrictEphemeralBranch(rev)
 	}
-	_, notOID := refpolicy.ParseOID(strings.ToLower(b.Base))
-	special := b.Base == "HEAD" || notOID == nil
+	_, notOID := refpolicy.ParseOID(strings.ToLower(rev))
+	special := rev == "HEAD" || notOID == nil
 	if err == nil && !special && c.Policy.CanRead(name) {
 		raw, err := readKey(ctx, r.ledger.PeekKeys, r.space, refKey(name))
 		if err != nil {
@@ -86,7 +87,7 @@ func (r *Repo) branchBase(ctx context.Context, c Caller, b BranchSpec) (refpolic
 			return rec.oid, err
 		}
 	}
-	base, err := r.Resolve(ctx, c, b.Base, b.BaseEphemeral)
+	base, err := r.Resolve(ctx, c, rev, ephemeral)
 	return base.Commit, err
 }
 

@@ -24,11 +24,11 @@ func NewDoor(repo *gitstore.Repo, c gitstore.Caller) sessions.Door { return door
 
 // Resolve implements sessions.Door.
 func (d door) Resolve(ctx context.Context, rev string, ephemeral bool) (string, error) {
-	got, err := d.repo.Resolve(ctx, d.c, rev, ephemeral)
+	base, err := d.repo.Base(ctx, d.c, rev, ephemeral)
 	if err != nil {
 		return "", err
 	}
-	return got.Commit.String(), nil
+	return base.String(), nil
 }
 
 // Heads implements sessions.Door.

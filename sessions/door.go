@@ -10,7 +10,8 @@ import (
 // this package as they are.
 type Door interface {
 	// Resolve gives the full id of the commit that a branch, tag or commit names; an
-	// ephemeral branch if ephemeral is set. It must be readable by the caller.
+	// ephemeral branch if ephemeral is set. It must be readable by the caller. A branch
+	// may not be durable there yet: a Move that starts from it is.
 	Resolve(ctx context.Context, rev string, ephemeral bool) (sha string, err error)
 	// Heads tells where refs are, in their order; the zero Head for what is not there.
 	// It is not asked whether the caller may read them.
