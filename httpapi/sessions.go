@@ -150,6 +150,13 @@ func (b createSessionBody) spec() (spec sessions.CreateSpec, err error) {
 		ID: b.ID, Branch: b.Branch, BaseRef: b.BaseRef, BaseEphemeral: b.BaseEphemeral, FromSession: b.FromSession,
 		Labels: b.Labels, Holder: b.Holder, CaptureKey: b.CaptureKey,
 	}
+	if b.Branch != "" { // by the rules of every other call that names one
+		ref, err := branchRef(b.Branch, true)
+		if err != nil {
+			return spec, err
+		}
+		spec.Branch = ref.Short()
+	}
 	if spec.TTL, err = seconds("ttl_s", b.TTL, 1); err != nil {
 		return spec, err
 	}
