@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
-// ownIDMemory is how long an ID made here answers. It has to outlive only the
-// client's own sending again, which ends with the call.
-const ownIDMemory = time.Minute
+// placeMemory is when the place of an answer is taken for one of a process that is
+// gone. It has to outlive only the client's own sending again, which ends with the call.
+const placeMemory = 10 * time.Minute
 
 // maxSeq bounds log numbers: the scripts' numbers are exact up to here.
 const maxSeq = 1 << 53
@@ -37,24 +37,41 @@ func (d *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	}
 	k := keysOf(b.Space)
 	args, size := applyArgs(&b, k.channel, had)
-	id := b.ID
-	if id == "" {
-		id = "own/" + uuid.NewString()
-	} else {
-		id = "named/" + id
+	done := func() {}
+	if b.ID == "" {
+		var place, name string
+		place, name, done = d.places.take()
+		args = append(args, place, name)
 	}
 	limited, cancel := d.limited(ctx, size, len(args)/2)
 	defer cancel()
-	got, err := d.runIn(ctx, limited, applyScript, "apply batch to", b.Space, k.ofBatch(id), args...)
+	got, err := d.apply(ctx, limited, &b, k.ofBatch("named/"+b.ID), args, size, done)
 	if err != nil {
 		return ledger.Result{}, err
 	}
 	return d.applied(&b, had, readReply(got))
 }
 
+// apply runs the script, together with what others apply now. limited is ctx with a
+// time limit; done is called once nobody sends the batch any more.
+func (d *DB) apply(ctx, limited context.Context, b *ledger.Batch, keys []string, args []any, size int, done func()) (any, error) {
+	cmd := redis.NewCmd(limited, scriptArgs(applyScript, keys, args, size)...)
+	onItsWay, err := d.writes.do(limited, cmd, size, done)
+	if !onItsWay {
+		defer done()
+	}
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return d.runIn(ctx, limited, applyScript, "apply batch to", b.Space, keys, args...)
+	}
+	if err != nil {
+		return nil, d.fail(ctx, "apply batch to", b.Space, err)
+	}
+	return cmd.Val(), nil
+}
+
 // applyArgs lays b out as apply.lua reads it and counts its bytes.
 func applyArgs(b *ledger.Batch, channel string, had state) (args []any, size int) {
-	memory, named := ownIDMemory, "0"
+	memory, named := placeMemory, "0"
 	if b.ID != "" {
 		memory, named = ledger.BatchIDMemory, "1"
 	}
@@ -62,7 +79,7 @@ func applyArgs(b *ledger.Batch, channel string, had state) (args []any, size int
 	if b.Log != nil {
 		hasLog = "1"
 	}
-	args = make([]any, 0, 14+3*len(b.Checks)+2*len(b.Sets)+2*len(b.Adds)+len(b.Deletes))
+	args = make([]any, 0, 17+3*len(b.Checks)+2*len(b.Sets)+2*len(b.Adds)+len(b.Deletes))
 	args = append(args, channel, memory.Milliseconds(), named,
 		had.inc, had.ver, had.at, had.seq, had.logAt, hasLog, b.Log,
 		len(b.Checks), len(b.Sets), len(b.Adds), len(b.Deletes))

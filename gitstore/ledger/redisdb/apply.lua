@@ -4,11 +4,12 @@
 -- KEYS  values (hash), order (zset), log (stream), meta (hash), dropped, answer,
 --       before (hash), beforeorder (zset): see hold.lua
 -- ARGV  1 channel   2 answer is kept this long (ms)
---       3 '1': the caller named the batch   'S': it begins a new incarnation, see below
+--       3 '1': the caller named the batch   '0': not   'S': it begins a new incarnation, see below
 --       4-8 what the node knows: incarnation, version, at, seq, at of that log entry
 --       9 '1': there is a log entry   10 its bytes
 --       11-14 numbers of checks, sets, adds, deletes; then their fields:
 --       check: kind, key, operand   set: key, value   add: key, delta   delete: key
+--       with '0' behind them: the field of meta for the answer, and a name of the batch that is used once
 --       with 'S' behind them: the incarnation and the resyncs that were found, the resyncs the node knows of
 -- Reply {'A', seq, at, inc, ver, syncs}   applied
 --       {'R', seq, at}               this batch id was applied before; nothing done
@@ -18,6 +19,10 @@
 --                                    what was found; nothing done
 --       {'O', at, inc, ver, syncs}   with 'S': the space is not behind; nothing done
 --
+-- The answer of a batch with a name of the caller's is a key of its own for as long as it
+-- is kept. Another's is needed only while the client may send it again: its place is
+-- given to the node's next batch when that is over.
+--
 -- A batch with 'S' is applied only while the space is behind what the node knows. With
 -- it the space begins a new incarnation, whose log numbers begin far above every
 -- number that was told before: meta has their first, and in past all incarnations
@@ -26,9 +31,11 @@
 local VALUES, ORDER, LOG, META, DROPPED, ANSWER, BEFORE, BEFOREORDER = unpack(KEYS)
 local CHUNK = 4000 -- unpack must stay below Lua's 8,000 stack slots
 local JUMP = 1048576 -- of log numbers at a resync: more than can have been told and lost
-local resync = ARGV[3] == 'S'
+local FIELDS = 300 -- of meta; above it places of processes that are gone are looked for
+local resync, named = ARGV[3] == 'S', ARGV[3] == '1'
+local place = ARGV[3] == '0' and ARGV[#ARGV - 1]
 
-local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until', 'syncs')
+local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until', 'syncs', place or 'inc')
 local inc, ver = tonumber(m[1] or 0), tonumber(m[2] or 0)
 local at, seq = tonumber(m[3] or 0), tonumber(m[4] or 0)
 local syncs = tonumber(m[6] or 0)
@@ -59,10 +66,10 @@ if resync then
 end
 if lost then return {'L', inc, ver, seq, syncs} end
 
-local answer = not resync and redis.call('GET', ANSWER)
+local answer = place and m[7] or named and redis.call('GET', ANSWER)
 if answer then
-  local s, t = string.match(answer, '^(%d+):(%d+)$')
-  if tonumber(t) > dropped then return {'R', tonumber(s), tonumber(t)} end
+  local name, s, t = string.match(answer, place and '^(%d+):(%d+):(%d+)$' or '^()(%d+):(%d+)$')
+  if tonumber(t) > dropped and (named or name == ARGV[#ARGV]) then return {'R', tonumber(s), tonumber(t)} end
 end
 
 local t = redis.call('TIME')
@@ -181,7 +188,7 @@ end
 if badkey then return {'N', badkey, badwhy} end
 
 local haslog = ARGV[9] == '1'
-if last < sets and not haslog and ARGV[3] == '0' then
+if last < sets and not haslog and place then
   return {'A', seq, now, inc, ver, syncs} -- only checks, and nobody will ask again
 end
 
@@ -264,25 +271,38 @@ if nsets + nadds > 0 then
 else
   delete()
 end
+local at = string.format('%d', now)
 if haslog then
   seq = seq + 1
-  redis.call('XADD', LOG, string.format('%.0f-0', seq), 'a', string.format('%.0f', now), 'd', ARGV[10])
+  redis.call('XADD', LOG, string.format('%d-0', seq), 'a', at, 'd', ARGV[10])
 end
+local number = string.format('%d', seq)
 if m[5] and not held then letgo() end
 ver = ver + 1
 if resync then
   local past = redis.call('HGET', META, 'past') or ' '
-  for _, i in ipairs({string.format('%.0f', inc), ARGV[4]}) do
+  for _, i in ipairs({string.format('%d', inc), ARGV[4]}) do
     if not string.find(past, ' ' .. i .. ' ', 1, true) then past = past .. i .. ' ' end
   end
   local first = haslog and seq or seq + 1
   inc, ver, syncs = now, math.max(ver, ARGV[5] + 1), math.max(syncs, ARGV[#ARGV]) + 1
-  redis.call('HSET', META, 'inc', string.format('%.0f', inc), 'past', past, 'first', string.format('%.0f', first), 'syncs', syncs)
+  redis.call('HSET', META, 'inc', at, 'past', past, 'first', string.format('%d', first), 'syncs', syncs)
 elseif inc == 0 then
   inc = now
-  redis.call('HSET', META, 'inc', string.format('%.0f', inc))
+  redis.call('HSET', META, 'inc', at)
 end
-redis.call('HSET', META, 'ver', string.format('%.0f', ver), 'at', string.format('%.0f', now), 'seq', string.format('%.0f', seq))
-if not resync then redis.call('SET', ANSWER, string.format('%.0f:%.0f', seq, now), 'PX', ARGV[2]) end
-if haslog then redis.pcall('PUBLISH', ARGV[1], string.format('%.0f', seq)) end
+if place then
+  local new = redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number, place, ARGV[#ARGV] .. ':' .. number .. ':' .. at)
+  if new > 0 and redis.call('HLEN', META) > FIELDS then
+    local all = redis.call('HGETALL', META)
+    for i = 1, #all, 2 do
+      local told = string.match(all[i + 1], '^%d+:%d+:(%d+)$')
+      if told and now - told > ARGV[2] * 1000 then redis.call('HDEL', META, all[i]) end
+    end
+  end
+else
+  redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number)
+end
+if named then redis.call('SET', ANSWER, number .. ':' .. at, 'PX', ARGV[2]) end
+if haslog then redis.pcall('PUBLISH', ARGV[1], number) end
 return {'A', seq, now, inc, ver, syncs}

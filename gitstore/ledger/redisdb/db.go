@@ -69,7 +69,11 @@ type DB struct {
 	known   *known
 	watches *watches
 	mends   mends
+	places  *places
+	reads   *pipe
+	writes  *pipe
 	clock   atomic.Int64 // the newest time told by Now or a batch, microseconds
+	anchor  atomic.Pointer[anchor]
 	closed  atomic.Bool
 }
 
@@ -85,9 +89,10 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	}
 	o.fill()
 	tameLibrary()
-	d := &DB{opt: o, known: newKnown(), mends: mends{running: map[ledger.Space]bool{}, servers: map[string]bool{}}}
+	d := &DB{opt: o, known: newKnown(), places: newPlaces(), mends: mends{running: map[ledger.Space]bool{}, servers: map[string]bool{}}}
 	d.client = connect(t, o, d.connected)
 	d.watches = newWatches(d)
+	d.reads, d.writes = newPipe(d.client, o.Timeout), newPipe(d.client, o.Timeout)
 	err = d.checkDurable(ctx)
 	if err == nil {
 		err = d.beginLoad(ctx)
@@ -126,36 +131,6 @@ func (d *DB) TrimLog(ctx context.Context, s ledger.Space, before uint64) error {
 	return err
 }
 
-// Now is the clock of a server, never before a time that this node was told.
-// Nodes of a cluster have clocks of their own; each space keeps to its newest time.
-func (d *DB) Now(ctx context.Context) (time.Time, error) {
-	if d.closed.Load() {
-		return time.Time{}, ledger.ErrClosed
-	}
-	limited, cancel := d.limited(ctx, 0, 0)
-	defer cancel()
-	t, err := d.client.Time(limited).Result()
-	if err != nil {
-		return time.Time{}, d.fail(ctx, "read clock of", "redis", err)
-	}
-	return fromMicros(d.told(t.UnixMicro())), nil
-}
-
-func fromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
-
-// told moves the clock on to micros if that is later and returns it.
-func (d *DB) told(micros int64) int64 {
-	for {
-		have := d.clock.Load()
-		if have >= micros {
-			return have
-		}
-		if d.clock.CompareAndSwap(have, micros) {
-			return micros
-		}
-	}
-}
-
 // Close ends the ledger and its watches.
 func (d *DB) Close() error {
 	if d.closed.Swap(true) {
@@ -163,6 +138,8 @@ func (d *DB) Close() error {
 	}
 	d.watches.close()
 	defer d.mends.wait()
+	defer d.reads.close()
+	defer d.writes.close()
 	if err := d.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return fmt.Errorf("close ledger: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"sync"
 	"testing"
@@ -29,7 +30,7 @@ func raise(lost *redisdb.LostWritesError) (ledger.Batch, bool) {
 
 func openMending(t testing.TB, url string) *redisdb.DB {
 	t.Helper()
-	db, err := redisdb.Open(t.Context(), url, redisdb.Options{Resync: raise, Recheck: 50 * time.Millisecond})
+	db, err := redisdb.Open(t.Context(), url, redisdb.Options{Resync: raise, Recheck: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("Open(%q) = %v, want a ledger", url, err)
 	}
@@ -299,7 +300,7 @@ func TestNoNodeIsToldTwice(t *testing.T) {
 		run++
 		h := &history{rt: rt, raw: raw, space: ledger.Space(fmt.Sprint("repo/model-", run))}
 		for range 3 {
-			db, err := redisdb.Open(context.Background(), s.URL(), redisdb.Options{Resync: raise, PoolSize: 2})
+			db, err := redisdb.Open(context.Background(), s.URL(), redisdb.Options{Resync: raise, PoolSize: 2, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				rt.Fatalf("Open = %v", err)
 			}

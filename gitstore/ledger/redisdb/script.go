@@ -59,6 +59,25 @@ func (d *DB) runIn(ctx, limited context.Context, sc *redis.Script, what string, 
 	return reply, d.fail(ctx, what, s, err)
 }
 
+// scriptArgs are a command that calls a script by its hash. Its bytes, size of them at
+// least, are the command's own: the caller's may change while it is on its way.
+func scriptArgs(sc *redis.Script, keys []string, args []any, size int) []any {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", sc.Hash(), len(keys))
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	own := make([]byte, 0, size)
+	for _, arg := range args {
+		if b, ok := arg.([]byte); ok {
+			own = append(own, b...)
+			arg = own[len(own)-len(b):]
+		}
+		all = append(all, arg)
+	}
+	return all
+}
+
 // reply reads the fields of a script's answer in order. The scripts are ours: an
 // answer of another shape is a mistake in this package and ends as an error.
 type reply struct {

@@ -57,14 +57,15 @@ func (v *view) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 	limited, cancel := v.d.limited(ctx, 0, 0)
 	defer cancel()
-	value, err := v.d.client.HGet(limited, v.k.values, key).Bytes()
+	cmd := redis.NewStringCmd(limited, "hget", v.k.values, key)
+	err := v.d.reads.ask(limited, cmd, len(key))
 	if errors.Is(err, redis.Nil) {
 		return nil, ledger.ErrNotFound
 	}
 	if err != nil {
 		return nil, v.d.fail(ctx, "get key in", v.space, err)
 	}
-	return value, nil
+	return cmd.Bytes()
 }
 
 func (v *view) GetMany(ctx context.Context, keys ...string) ([][]byte, error) {
@@ -76,10 +77,17 @@ func (v *view) GetMany(ctx context.Context, keys ...string) ([][]byte, error) {
 	}
 	limited, cancel := v.d.limited(ctx, 0, len(keys))
 	defer cancel()
-	got, err := v.d.client.HMGet(limited, v.k.values, keys...).Result()
-	if err != nil {
+	args, size := make([]any, 2, 2+len(keys)), 0
+	args[0], args[1] = "hmget", v.k.values
+	for _, key := range keys {
+		args = append(args, key)
+		size += len(key)
+	}
+	cmd := redis.NewSliceCmd(limited, args...)
+	if err := v.d.reads.ask(limited, cmd, size); err != nil {
 		return nil, v.d.fail(ctx, "get keys in", v.space, err)
 	}
+	got := cmd.Val()
 	values := make([][]byte, len(got))
 	for i, g := range got {
 		if s, ok := g.(string); ok {
