@@ -219,7 +219,8 @@ func (s *Server) listTokens(q *request) error {
 }
 
 func (s *Server) revokeToken(q *request) error {
-	if err := s.Sessions.Revoke(q.ctx(), q.session(), q.door(), q.actor(), q.id, q.part); err != nil {
+	once := onceOf[struct{}](q, http.StatusNoContent, nil)
+	if err := s.Sessions.Revoke(q.ctx(), q.session(), q.door(), q.actor(), q.id, q.part, once); err != nil {
 		return err
 	}
 	q.x.WriteHeader(http.StatusNoContent)

@@ -1,6 +1,10 @@
 package httpapi
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/headgate/headgate/sessions"
+)
 
 // A validityBody says whether a child of a fork came up.
 type validityBody struct {
@@ -22,7 +26,10 @@ func (s *Server) setValidity(q *request) error {
 		return invalid("valid is missing")
 	}
 	told := validityBody{q.part, *body.Valid, body.Reason}
-	err := s.Sessions.ReportChild(q.ctx(), q.session(), q.door(), q.actor(), q.id, q.part, !told.Valid, told.Reason)
+	err := s.Sessions.ReportChild(q.ctx(), q.session(), q.door(), q.actor(), q.id, q.part, sessions.ReportSpec{
+		Failed: !told.Valid, Reason: told.Reason,
+		Once: onceOf(q, http.StatusOK, func(struct{}) any { return told }),
+	})
 	if err != nil {
 		return err
 	}

@@ -242,7 +242,7 @@ func TestD06_FailedChild(t *testing.T) {
 		})
 		group, children := w.awaitGroup(t)
 		for i, id := range children {
-			if err := w.k.ReportChild(t.Context(), w.repo, w.door(backend()), backend(), group, id, i == 3, "no gate"); err != nil {
+			if err := w.k.ReportChild(t.Context(), w.repo, w.door(backend()), backend(), group, id, ReportSpec{Failed: i == 3, Reason: "no gate"}); err != nil {
 				t.Errorf("ReportChild(%s): %v", id, err)
 			}
 		}
@@ -309,7 +309,7 @@ func TestForkWaitEnds(t *testing.T) {
 	second.session(t, CreateSpec{ID: "p"})
 	wg.Go(func() { second.fork(t, "p", ForkSpec{N: 2, Wait: time.Hour}) })
 	group, children := second.awaitGroup(t)
-	if err := second.k.ReportChild(t.Context(), second.repo, second.door(backend()), backend(), group, children[0], false, ""); err != nil {
+	if err := second.k.ReportChild(t.Context(), second.repo, second.door(backend()), backend(), group, children[0], ReportSpec{}); err != nil {
 		t.Fatalf("ReportChild: %v", err)
 	}
 	second.end(t, children[1]) // will not be reported on any more
@@ -324,7 +324,7 @@ func TestReportRefusals(t *testing.T) {
 	denied := w.door(backend())
 	denied.mayWrite = func(string) bool { return false }
 	report := func(door Door, by Actor, group, child, reason string) error {
-		return w.k.ReportChild(t.Context(), w.repo, door, by, group, child, true, reason)
+		return w.k.ReportChild(t.Context(), w.repo, door, by, group, child, ReportSpec{Failed: true, Reason: reason})
 	}
 	wantErr(t, "report on another group", report(w.door(backend()), backend(), newGroupID(), child, ""), ErrGroupNotFound)
 	wantErr(t, "report on the parent", report(w.door(backend()), backend(), group, "p", ""), ErrGroupNotFound)
@@ -334,7 +334,7 @@ func TestReportRefusals(t *testing.T) {
 	wantErr(t, "report of two lines", report(w.door(backend()), backend(), group, child, "a\nb"), ErrInvalid)
 	own := holderOf(f.Tokens[0])
 	wantErr(t, "report by the child's own runner", report(w.door(own), own, group, child, "no"), nil)
-	wantErr(t, "report by it again", w.k.ReportChild(t.Context(), w.repo, w.door(own), own, group, child, false, ""), nil)
+	wantErr(t, "report by it again", w.k.ReportChild(t.Context(), w.repo, w.door(own), own, group, child, ReportSpec{}), nil)
 	told, err := w.k.Group(t.Context(), w.repo, w.door(backend()), group)
 	if err != nil || len(told.Failed) != 0 {
 		t.Errorf("Group = %v, %v, want none failed after the later report", told.Failed, err)
@@ -392,5 +392,25 @@ func TestForkOnRedis(t *testing.T) {
 	}
 	if c := w.close(t, f.Group.ID); c != (Closing{Ended: 4, StateGone: true}) {
 		t.Errorf("Close = %+v, want 4 ended and the state gone", c)
+	}
+}
+
+// A report under a key is taken once, also when another has come after it.
+func TestA17_ReportTwiceWithOneKey(t *testing.T) {
+	w := pebbleWorld(t, testLimits)
+	w.session(t, CreateSpec{ID: "p"})
+	f := w.fork(t, "p", ForkSpec{N: 1})
+	report := func(key string, failed bool) error {
+		once := &ledger.Once[struct{}]{Key: key, Answer: func(struct{}) ([]byte, error) { return []byte(key), nil }}
+		return w.k.ReportChild(t.Context(), w.repo, w.door(backend()), backend(), f.Group.ID, f.Group.Children[0], ReportSpec{Failed: failed, Once: once})
+	}
+	wantErr(t, "first report", report("1", true), nil)
+	wantErr(t, "second report", report("2", false), nil)
+	if stored, ok := ledger.IsRepeated(report("1", true)); !ok || string(stored) != "1" {
+		t.Errorf("first report again: stored %q, %v, want the stored answer", stored, ok)
+	}
+	told, err := w.k.Group(t.Context(), w.repo, w.door(backend()), f.Group.ID)
+	if err != nil || len(told.Failed) != 0 {
+		t.Errorf("Group = %v, %v, want the second report to stand", told.Failed, err)
 	}
 }

@@ -27,15 +27,23 @@ type reportData struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+// A ReportSpec is what a runner says of a child: whether it failed, and why.
+type ReportSpec struct {
+	Failed bool
+	Reason string // at most 1 KiB of text
+	Once   *ledger.Once[struct{}]
+}
+
 // ReportChild notes on a group whether a child of it came up, as its runner says; a
 // later report takes the place of an earlier one. The caller must be able to write
 // the child's branch. Errors: ErrInvalid, ErrNotFound, ErrGroupNotFound (also when it
-// is not the child's group), *StateError, ErrForeignSession, *StaleEpochError, the door's.
-func (k *Keeper) ReportChild(ctx context.Context, repo Repo, door Door, by Actor, group, child string, failed bool, reason string) error {
-	if len(reason) > maxReason || !isText(reason) {
+// is not the child's group), *StateError, ErrForeignSession, *StaleEpochError,
+// *ledger.RepeatedError, the door's.
+func (k *Keeper) ReportChild(ctx context.Context, repo Repo, door Door, by Actor, group, child string, spec ReportSpec) error {
+	if len(spec.Reason) > maxReason || !isText(spec.Reason) {
 		return invalidf("a reason is at most %d bytes of text", maxReason)
 	}
-	return k.change(ctx, repo, door, child, "", func(c *change) error {
+	return k.change(ctx, repo, door, child, spec.Once.StoreKey(), func(c *change) error {
 		if c.Group == "" || c.Group != group {
 			return ErrGroupNotFound
 		}
@@ -43,9 +51,9 @@ func (k *Keeper) ReportChild(ctx context.Context, repo Repo, door Door, by Actor
 			return err
 		}
 		c.w.rider.Checks = append(c.w.rider.Checks, ledger.Equal(fenceKey(c.ref()), c.fence().encode()), c.base.check())
-		c.w.set(reportKey(group, child), mustJSON(report{Failed: failed, Reason: reason, At: c.now, By: by}))
-		c.log = logEntry{Type: eventChanged, Actor: by, Session: child, Data: mustJSON(reportData{group, failed, reason})}
-		return nil
+		c.w.set(reportKey(group, child), mustJSON(report{Failed: spec.Failed, Reason: spec.Reason, At: c.now, By: by}))
+		c.log = logEntry{Type: eventChanged, Actor: by, Session: child, Data: mustJSON(reportData{group, spec.Failed, spec.Reason})}
+		return carry(c, spec.Once, struct{}{})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func (w *world) end(t fataler, id string) {
 
 func (w *world) revoke(t fataler, id, jti string) {
 	t.Helper()
-	if err := w.k.Revoke(context.Background(), w.repo, w.door(backend()), backend(), id, jti); err != nil {
+	if err := w.k.Revoke(context.Background(), w.repo, w.door(backend()), backend(), id, jti, nil); err != nil {
 		t.Fatalf("Revoke(%s, %s): %v", id, jti, err)
 	}
 }
@@ -313,12 +314,12 @@ func TestRevokedFamilyIsDead(t *testing.T) {
 		t.Fatalf("Renew: %v", err)
 	}
 	for _, jti := range []string{"", "x", others.ID, first.ID + "." + apart.ID} {
-		err := w.k.Revoke(t.Context(), w.repo, w.door(backend()), backend(), "s1", jti)
+		err := w.k.Revoke(t.Context(), w.repo, w.door(backend()), backend(), "s1", jti, nil)
 		wantErr(t, "Revoke of what s1 did not issue", err, ErrTokenNotFound)
 	}
 	denied := w.door(backend())
 	denied.mayWrite = func(string) bool { return false }
-	wantErr(t, "Revoke by a reader", w.k.Revoke(t.Context(), w.repo, denied, backend(), "s1", first.ID), errDenied)
+	wantErr(t, "Revoke by a reader", w.k.Revoke(t.Context(), w.repo, denied, backend(), "s1", first.ID, nil), errDenied)
 	wantErr(t, "Standing before", w.standing(second), nil)
 
 	w.revoke(t, "s1", second.ID)
@@ -563,7 +564,7 @@ func (w *world) leftByTokens(t *testing.T, id string) []string {
 func TestRaceRenewAgainstItsEnds(t *testing.T) {
 	for name, kill := range map[string]func(w *world, tok Token) error{
 		"revoke": func(w *world, tok Token) error {
-			return w.k.Revoke(context.Background(), w.repo, w.door(backend()), backend(), "s1", tok.ID)
+			return w.k.Revoke(context.Background(), w.repo, w.door(backend()), backend(), "s1", tok.ID, nil)
 		},
 		"takeover": func(w *world, tok Token) error {
 			_, err := w.k.Lease(context.Background(), w.repo, w.door(backend()), backend(), "s1", LeaseSpec{Action: Takeover, Holder: "other"})
@@ -620,4 +621,57 @@ func TestTokensOnRedis(t *testing.T) {
 	}
 	w.lease(t, "s1", "other", Takeover)
 	wantStale(t, "Standing after takeover", w.standing(apart), 1, 2)
+}
+
+// A revocation under a key is answered once, also of what is revoked already.
+func TestA17_RevokeTwiceWithOneKey(t *testing.T) {
+	w := pebbleWorld(t, testLimits)
+	w.session(t, CreateSpec{ID: "s1"})
+	tok := w.issue(t, "s1", TokenSpec{})
+	revoke := func(key string) error {
+		once := &ledger.Once[struct{}]{Key: key, Answer: func(struct{}) ([]byte, error) { return []byte(key), nil }}
+		return w.k.Revoke(t.Context(), w.repo, w.door(backend()), backend(), "s1", tok.ID, once)
+	}
+	for _, key := range []string{"first", "of what is revoked"} {
+		if err := revoke(key); err != nil {
+			t.Errorf("Revoke with key %q: %v", key, err)
+		}
+		if stored, ok := ledger.IsRepeated(revoke(key)); !ok || string(stored) != key {
+			t.Errorf("Revoke again with key %q: stored %q, %v, want the stored answer", key, stored, ok)
+		}
+	}
+}
+
+// Several that revoke one token at once with one key: one is answered, the others are
+// told that answer; with keys of their own all are answered.
+func TestRaceRevokeWithKeys(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		w := pebbleWorld(t, testLimits)
+		w.session(t, CreateSpec{ID: "s1"})
+		tok := w.issue(t, "s1", TokenSpec{})
+		var all sync.WaitGroup
+		var done, repeated atomic.Int64
+		const callers = 8
+		for n := range callers {
+			key := "one"
+			if !same {
+				key = fmt.Sprint(n)
+			}
+			once := &ledger.Once[struct{}]{Key: key, Answer: func(struct{}) ([]byte, error) { return []byte("x"), nil }}
+			all.Go(func() {
+				err := w.k.Revoke(context.Background(), w.repo, w.door(backend()), backend(), "s1", tok.ID, once)
+				if _, ok := ledger.IsRepeated(err); ok {
+					repeated.Add(1)
+				} else if err == nil {
+					done.Add(1)
+				} else {
+					t.Errorf("Revoke: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if want := map[bool]int64{true: 1, false: callers}[same]; done.Load() != want || repeated.Load() != callers-want {
+			t.Errorf("one key %v: %d were answered and %d repeated, want %d of %d answered", same, done.Load(), repeated.Load(), want, callers)
+		}
+	}
 }

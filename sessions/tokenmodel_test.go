@@ -71,7 +71,7 @@ func (m *tokenModel) renew(t *rapid.T) {
 
 func (m *tokenModel) revoke(t *rapid.T) {
 	tok := m.token(t)
-	err := m.w.k.Revoke(context.Background(), m.w.repo, m.w.door(backend()), backend(), tok.SessionID, tok.ID)
+	err := m.w.k.Revoke(context.Background(), m.w.repo, m.w.door(backend()), backend(), tok.SessionID, tok.ID, nil)
 	if err == nil {
 		m.revoked[tok.family] = true
 	} else if m.w.clock.Now().Before(tok.ExpiresAt) {
