@@ -11,10 +11,6 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
-// placeMemory is when the place of an answer is taken for one of a process that is
-// gone. It has to outlive only the client's own sending again, which ends with the call.
-const placeMemory = 10 * time.Minute
-
 // maxSeq bounds log numbers: the scripts' numbers are exact up to here.
 const maxSeq = 1 << 53
 
@@ -30,58 +26,48 @@ func (d *DB) Apply(ctx context.Context, b ledger.Batch) (ledger.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return ledger.Result{}, fmt.Errorf("apply batch to %s: %w", b.Space, err)
 	}
+	// The place first: whoever had it before has told what it learned.
+	at := d.places.take()
 	had, err := d.known.get(b.Space)
 	if err != nil {
+		d.places.put(at, nil)
 		d.mend(b.Space)
 		return ledger.Result{}, err
 	}
 	k := keysOf(b.Space)
-	args, size := applyArgs(&b, k.channel, had)
-	done := func() {}
-	if b.ID == "" {
-		var place, name string
-		place, name, done = d.places.take()
-		args = append(args, place, name)
-	}
+	args, size := applyArgs(&b, k.channel, had, at)
 	limited, cancel := d.limited(ctx, size, len(args)/2)
 	defer cancel()
-	got, err := d.apply(ctx, limited, &b, k.ofBatch("named/"+b.ID), args, size, done)
-	if err != nil {
-		return ledger.Result{}, err
+	cmd := redis.NewCmd(limited, scriptArgs(applyScript, k.ofBatch("named/"+b.ID), args, size)...)
+	onItsWay, err := d.writes.do(limited, cmd, size, func() { d.places.put(at, cmd.Err()) })
+	if onItsWay {
+		return ledger.Result{}, d.fail(ctx, "apply batch to", b.Space, err)
 	}
-	return d.applied(&b, had, readReply(got))
-}
-
-// apply runs the script, together with what others apply now. limited is ctx with a
-// time limit; done is called once nobody sends the batch any more.
-func (d *DB) apply(ctx, limited context.Context, b *ledger.Batch, keys []string, args []any, size int, done func()) (any, error) {
-	cmd := redis.NewCmd(limited, scriptArgs(applyScript, keys, args, size)...)
-	onItsWay, err := d.writes.do(limited, cmd, size, done)
-	if !onItsWay {
-		defer done()
-	}
+	got := cmd.Val()
+	defer func() { d.places.put(at, err) }()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		return d.runIn(ctx, limited, applyScript, "apply batch to", b.Space, keys, args...)
+		got, err = d.runIn(ctx, limited, applyScript, "apply batch to", b.Space, k.ofBatch("named/"+b.ID), args...)
 	}
 	if err != nil {
-		return nil, d.fail(ctx, "apply batch to", b.Space, err)
+		return ledger.Result{}, d.fail(ctx, "apply batch to", b.Space, err)
 	}
-	return cmd.Val(), nil
+	return d.applied(&b, had, at, readReply(got))
 }
 
 // applyArgs lays b out as apply.lua reads it and counts its bytes.
-func applyArgs(b *ledger.Batch, channel string, had state) (args []any, size int) {
-	memory, named := placeMemory, "0"
+func applyArgs(b *ledger.Batch, channel string, had state, at place) (args []any, size int) {
+	named := "0"
 	if b.ID != "" {
-		memory, named = ledger.BatchIDMemory, "1"
+		named = "1"
 	}
 	hasLog := "0"
 	if b.Log != nil {
 		hasLog = "1"
 	}
-	args = make([]any, 0, 17+3*len(b.Checks)+2*len(b.Sets)+2*len(b.Adds)+len(b.Deletes))
-	args = append(args, channel, memory.Milliseconds(), named,
+	args = make([]any, 0, 21+3*len(b.Checks)+2*len(b.Sets)+2*len(b.Adds)+len(b.Deletes))
+	args = append(args, channel, ledger.BatchIDMemory.Milliseconds(), named,
 		had.inc, had.ver, had.at, had.seq, had.logAt, hasLog, b.Log,
+		had.place, had.name, at.field, at.name,
 		len(b.Checks), len(b.Sets), len(b.Adds), len(b.Deletes))
 	size = len(b.Log)
 	for i := range b.Checks {
@@ -120,12 +106,12 @@ func checkArgs(c *ledger.Check) (kind string, operand any) {
 }
 
 // applied reads the answer of apply.lua.
-func (d *DB) applied(b *ledger.Batch, had state, r *reply) (ledger.Result, error) {
+func (d *DB) applied(b *ledger.Batch, had state, at place, r *reply) (ledger.Result, error) {
 	switch kind := r.string(); kind {
 	case "A":
 		st := state{seq: uint64(r.int()), at: r.int(), inc: r.int(), ver: r.int(), syncs: r.int()}
 		if r.err == nil {
-			st.logAt = st.at
+			st.logAt, st.place, st.name = st.at, at.field, at.name
 			d.told(st.at)
 			d.known.applied(b.Space, st, b.Log != nil)
 			return ledger.Result{Seq: st.seq, At: fromMicros(st.at)}, nil

@@ -7,9 +7,11 @@
 --       3 '1': the caller named the batch   '0': not   'S': it begins a new incarnation, see below
 --       4-8 what the node knows: incarnation, version, at, seq, at of that log entry
 --       9 '1': there is a log entry   10 its bytes
---       11-14 numbers of checks, sets, adds, deletes; then their fields:
+--       11, 12 place and name of the node's own batch that made that version; '' if none did
+--       13, 14 place and name of this batch: the field of meta for its answer, and a
+--       number that grows with each batch of the node's process; '' with 'S'
+--       15-18 numbers of checks, sets, adds, deletes; then their fields:
 --       check: kind, key, operand   set: key, value   add: key, delta   delete: key
---       with '0' behind them: the field of meta for the answer, and a name of the batch that is used once
 --       with 'S' behind them: the incarnation and the resyncs that were found, the resyncs the node knows of
 -- Reply {'A', seq, at, inc, ver, syncs}   applied
 --       {'R', seq, at}               this batch id was applied before; nothing done
@@ -19,9 +21,11 @@
 --                                    what was found; nothing done
 --       {'O', at, inc, ver, syncs}   with 'S': the space is not behind; nothing done
 --
--- The answer of a batch with a name of the caller's is a key of its own for as long as it
--- is kept. Another's is needed only while the client may send it again: its place is
--- given to the node's next batch when that is over.
+-- The answer of every batch stands in a place that the node gives to another one when it
+-- has the answer. It is for the client that sends a batch again, and it shows whether
+-- what the node was told is still there: the place of the newest batch that the node has
+-- an answer of holds it, or a later one, which then knew of it. The answer of a batch
+-- with a name of the caller's is besides a key of its own for as long as it is kept.
 --
 -- A batch with 'S' is applied only while the space is behind what the node knows. With
 -- it the space begins a new incarnation, whose log numbers begin far above every
@@ -32,14 +36,18 @@ local VALUES, ORDER, LOG, META, DROPPED, ANSWER, BEFORE, BEFOREORDER = unpack(KE
 local CHUNK = 4000 -- unpack must stay below Lua's 8,000 stack slots
 local JUMP = 1048576 -- of log numbers at a resync: more than can have been told and lost
 local FIELDS = 300 -- of meta; above it places of processes that are gone are looked for
+local KEPT = 600000000 -- microseconds after which a place that was not used is taken for one
 local resync, named = ARGV[3] == 'S', ARGV[3] == '1'
-local place = ARGV[3] == '0' and ARGV[#ARGV - 1]
+local place, name = ARGV[13], ARGV[14]
 
-local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until', 'syncs', place or 'inc')
+local m = redis.call('HMGET', META, 'inc', 'ver', 'at', 'seq', 'until', 'syncs', place, ARGV[11])
 local inc, ver = tonumber(m[1] or 0), tonumber(m[2] or 0)
 local at, seq = tonumber(m[3] or 0), tonumber(m[4] or 0)
 local syncs = tonumber(m[6] or 0)
-local dropped = tonumber(redis.call('GET', DROPPED) or 0)
+-- A drop is older than the incarnation that is there, so it matters only to who knows
+-- another one, or asks for an answer that a drop has not taken away.
+local dropped = 0
+if named or inc == 0 or inc ~= tonumber(ARGV[4]) then dropped = tonumber(redis.call('GET', DROPPED) or 0) end
 
 local function follows()
   local p = redis.call('HMGET', META, 'past', 'first')
@@ -54,6 +62,7 @@ local function behind()
   if inc ~= kinc then return not follows() end
   if ver < kver or seq < tonumber(ARGV[7]) then return true end
   if ver == kver then return at ~= kat end
+  if m[8] then return tonumber(string.match(m[8], '^%d+')) < tonumber(ARGV[12]) end
   if ARGV[7] == '0' then return false end
   local id = ARGV[7] .. '-0'
   local entry = redis.call('XRANGE', LOG, id, id)[1]
@@ -66,19 +75,20 @@ if resync then
 end
 if lost then return {'L', inc, ver, seq, syncs} end
 
-local answer = place and m[7] or named and redis.call('GET', ANSWER)
+local answer = named and redis.call('GET', ANSWER)
+if not answer and m[7] and string.match(m[7], '^%d+') == name then answer = string.sub(m[7], #name + 2) end
 if answer then
-  local name, s, t = string.match(answer, place and '^(%d+):(%d+):(%d+)$' or '^()(%d+):(%d+)$')
-  if tonumber(t) > dropped and (named or name == ARGV[#ARGV]) then return {'R', tonumber(s), tonumber(t)} end
+  local s, t = string.match(answer, '^(%d+):(%d+)$')
+  if tonumber(t) > dropped then return {'R', tonumber(s), tonumber(t)} end
 end
 
 local t = redis.call('TIME')
 local now = math.max(t[1] * 1000000 + t[2], at + 1, dropped + 1)
 if resync then now = math.max(now, ARGV[4] + 1, ARGV[6] + 1, ARGV[8] + 1) end
 
-local nchecks, nsets = tonumber(ARGV[11]), tonumber(ARGV[12])
-local nadds, ndeletes = tonumber(ARGV[13]), tonumber(ARGV[14])
-local checks = 15
+local nchecks, nsets = tonumber(ARGV[15]), tonumber(ARGV[16])
+local nadds, ndeletes = tonumber(ARGV[17]), tonumber(ARGV[18])
+local checks = 19
 local sets = checks + 3 * nchecks
 local adds = sets + 2 * nsets
 local deletes = adds + 2 * nadds
@@ -188,7 +198,7 @@ end
 if badkey then return {'N', badkey, badwhy} end
 
 local haslog = ARGV[9] == '1'
-if last < sets and not haslog and place then
+if last < sets and not haslog and ARGV[3] == '0' then
   return {'A', seq, now, inc, ver, syncs} -- only checks, and nobody will ask again
 end
 
@@ -291,18 +301,19 @@ elseif inc == 0 then
   inc = now
   redis.call('HSET', META, 'inc', at)
 end
-if place then
-  local new = redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number, place, ARGV[#ARGV] .. ':' .. number .. ':' .. at)
+local answered = number .. ':' .. at
+if resync then
+  redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number)
+else
+  local new = redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number, place, name .. ':' .. answered)
   if new > 0 and redis.call('HLEN', META) > FIELDS then
     local all = redis.call('HGETALL', META)
     for i = 1, #all, 2 do
       local told = string.match(all[i + 1], '^%d+:%d+:(%d+)$')
-      if told and now - told > ARGV[2] * 1000 then redis.call('HDEL', META, all[i]) end
+      if told and now - told > KEPT then redis.call('HDEL', META, all[i]) end
     end
   end
-else
-  redis.call('HSET', META, 'ver', string.format('%d', ver), 'at', at, 'seq', number)
 end
-if named then redis.call('SET', ANSWER, number .. ':' .. at, 'PX', ARGV[2]) end
+if named then redis.call('SET', ANSWER, answered, 'PX', ARGV[2]) end
 if haslog then redis.pcall('PUBLISH', ARGV[1], number) end
 return {'A', seq, now, inc, ver, syncs}

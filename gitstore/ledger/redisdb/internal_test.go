@@ -218,7 +218,7 @@ func TestRepliesOfAnotherShape(t *testing.T) {
 		[]any{"C", int64(2), "k", nil}, []any{"C", int64(0), "k", nil}, []any{"N", "k"}, []any{"L", int64(1)},
 	} {
 		d := &DB{known: newKnown()}
-		if _, err := d.applied(b, state{}, readReply(r)); err == nil {
+		if _, err := d.applied(b, state{}, place{}, readReply(r)); err == nil {
 			t.Errorf("applied(%v) = nil, want an error", r)
 		}
 	}
@@ -263,8 +263,8 @@ func TestArgumentsAreInTheScriptsOrder(t *testing.T) {
 		Adds:    []ledger.Add{{Key: "a", Delta: -1}},
 		Deletes: []string{"d"},
 	}
-	args, size := applyArgs(&b, "ch", state{})
-	got := fmt.Sprint(args[10:]...)
+	args, size := applyArgs(&b, "ch", state{}, place{})
+	got := fmt.Sprint(args[14:]...)
 	want := fmt.Sprint(2, 1, 1, 1, "E", "e", []byte("v"), "B", "", int64(6), "s", []byte("w"), "a", int64(-1), "d")
 	if got != want || size != 6 {
 		t.Errorf("applyArgs = %s, size %d; want %s, size 6", got, size, want)

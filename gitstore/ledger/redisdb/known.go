@@ -18,12 +18,14 @@ const (
 )
 
 // state is what Redis told about a space: at is the clock of version ver, logAt
-// that of log entry seq, syncs how often the space was resynced.
+// that of log entry seq, syncs how often the space was resynced. place and name are
+// of the own batch that made version ver, if one of this process did.
 type state struct {
 	inc, ver, at int64
 	seq          uint64
 	logAt        int64
 	syncs        int64
+	place, name  string
 	heard        time.Time
 }
 
@@ -104,7 +106,7 @@ func (k *known) merge(s ledger.Space, have, st state, logged bool) {
 		return
 	}
 	if st.ver > have.ver {
-		have.ver, have.at = st.ver, st.at
+		have.ver, have.at, have.place, have.name = st.ver, st.at, st.place, st.name
 	}
 	if logged && st.seq > have.seq {
 		have.seq, have.logAt = st.seq, st.logAt

@@ -3,17 +3,28 @@ package redisdb
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"sync"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// places are where the answers of this process' batches stand in a space's meta while
-// they may be sent again: each batch under way has one of its own.
+// A place is where the answer of a batch stands in its space's meta while the batch may
+// be sent again, and for longer, until another batch of this process is given the place.
+type place struct {
+	field string
+	name  string // of the batch: a number that grows with each batch of this process
+}
+
+// places are those of this process: each batch under way has one of its own. One is
+// given to another batch only after what its batch was told has been noted, and never if
+// its batch was not answered and may still come to the server: apply.lua relies on both.
 type places struct {
-	prefix string // of this process' places
+	prefix string
 
 	mu    sync.Mutex // guards what follows
-	free  []int
+	free  []place
 	made  int
 	names uint64
 }
@@ -24,23 +35,29 @@ func newPlaces() *places {
 	return &places{prefix: "own/" + hex.EncodeToString(id[:]) + "/"}
 }
 
-// take gives a place and a name that no other batch of this process has; done gives the
-// place back.
-func (p *places) take() (place, name string, done func()) {
+// take gives a place, and a name that no other batch of this process has.
+func (p *places) take() place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.names++
-	n := p.made
+	name := strconv.FormatUint(p.names, 10)
 	if last := len(p.free) - 1; last >= 0 {
-		n, p.free = p.free[last], p.free[:last]
-	} else {
-		p.made++
+		at := p.free[last]
+		p.free = p.free[:last]
+		at.name = name
+		return at
 	}
-	return p.prefix + strconv.Itoa(n), strconv.FormatUint(p.names, 10), func() { p.put(n) }
+	p.made++
+	return place{field: p.prefix + strconv.Itoa(p.made), name: name}
 }
 
-func (p *places) put(n int) {
+// put gives a place back that nobody waits at; err is what its batch was answered.
+func (p *places) put(at place, err error) {
+	var replied redis.Error
+	if err != nil && !errors.As(err, &replied) {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, n)
+	p.free = append(p.free, at)
 }

@@ -112,7 +112,7 @@ const nowhere = -1
 // space is not, or no longer, behind.
 func (d *DB) renew(ctx context.Context, b *ledger.Batch, had state, found Mark) (now Mark, done bool, err error) {
 	k := keysOf(b.Space)
-	args, size := applyArgs(b, k.channel, had)
+	args, size := applyArgs(b, k.channel, had, place{})
 	args[2] = "S"
 	args = append(args, found.Incarnation, found.Resyncs, had.syncs)
 	limited, cancel := d.limited(ctx, size, len(args)/2)
