@@ -121,6 +121,7 @@ var groups = []group{
 	{"upkeep-push", upkeepPushRows},
 	{"fetch", fetchRows},
 	{"events", eventsRows},
+	{"redis", redisRows},
 }
 
 // run measures what args ask for and writes the table to out, row by row.

@@ -168,14 +168,14 @@ func (p *process) stop() {
 // of a row, more in a second than it may by default.
 const settings = "[limits]\ntoken_rate = 1_000_000\ntoken_burst = 1_000_000\n"
 
-// headgate starts the server over data.
-func (w *workshop) headgate(data string) (*process, error) {
+// headgate starts the server over data; more are further flags.
+func (w *workshop) headgate(data string, more ...string) (*process, error) {
 	config := filepath.Join(w.dir, "headgate.toml")
 	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
 		return nil, err
 	}
-	return w.start("headgate", "serve", "--listen", "127.0.0.1:0", "--data", data, "--config", config,
-		"--trust", org+"="+w.publicKey(), "--trust", greedyOrg+"="+w.publicKey())
+	return w.start("headgate", append([]string{"serve", "--listen", "127.0.0.1:0", "--data", data, "--config", config,
+		"--trust", org + "=" + w.publicKey(), "--trust", greedyOrg + "=" + w.publicKey()}, more...)...)
 }
 
 // rate lets clients work side by side for a repetition's time and tells how many

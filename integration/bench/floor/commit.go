@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +26,10 @@ const genKey = "gc/gen"
 // objects and applies one batch of the same keys. It asks for no token, keeps to
 // no policy and proves nothing.
 type commits struct {
-	ledger *pebbledb.DB
+	ledger interface {
+		Apply(context.Context, ledger.Batch) (ledger.Result, error)
+		Close() error
+	}
 
 	mu       sync.Mutex
 	branches map[string]*branch
@@ -38,14 +42,22 @@ type branch struct {
 	record []byte
 }
 
-func openCommits(dir string) (*commits, error) {
+// openCommits opens a ledger in a folder, or for redis://HOST:PORT what stores the same
+// bytes in that Redis.
+func openCommits(where string) (*commits, error) {
+	s := &commits{branches: map[string]*branch{}}
+	if address, ok := strings.CutPrefix(where, "redis://"); ok {
+		s.ledger = openRawRedis(address)
+		return s, nil
+	}
 	quiet := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	db, err := pebbledb.Open(dir, pebbledb.Options{Logger: quiet})
+	db, err := pebbledb.Open(where, pebbledb.Options{Logger: quiet})
 	if err != nil {
 		return nil, err
 	}
+	s.ledger = db
 	_, err = db.Apply(context.Background(), ledger.Batch{Space: space, Sets: []ledger.Set{{Key: genKey, Value: []byte("1")}}})
-	return &commits{ledger: db, branches: map[string]*branch{}}, err
+	return s, err
 }
 
 func (s *commits) close() { _ = s.ledger.Close() }

@@ -1,8 +1,9 @@
 // Command floor is what headgate is measured against: the least a server can do
 // that gives the same answers.
 //
-//	floor commit DIR     commits as headgate's commit-pack, into a ledger in DIR
-//	floor file PATH      the file through http.ServeContent
+//	floor commit DIR                  commits as headgate's commit-pack, into a ledger in DIR
+//	floor commit redis://HOST:PORT    the same, stored by raw Lua
+//	floor file PATH                   the file through http.ServeContent
 //
 // It prints where it listens and serves until it is told to stop.
 package main
