@@ -22,6 +22,8 @@ type vault struct {
 	tries int    // every push that makes a branch makes another one
 	token string // a's
 	main  string
+	group string // fork of b
+	jti   string // of a token of b
 	own   string // head of a
 	// What only b reaches.
 	ancestor, tip, tree, blob string
@@ -31,11 +33,14 @@ func newVault(g *gate) *vault {
 	g.t.Helper()
 	r, main := g.seeded()
 	v := &vault{repo: r, main: main}
-	r.session("a", "main")
-	r.session("b", "main")
+	for _, id := range []string{"a", "b"} {
+		r.begin(map[string]any{"id": id, "branch": id, "base_ref": "main", "holder": "holder of " + id})
+	}
 	v.own = r.commit(harness.Commit{Branch: "a", Ephemeral: true, Files: []harness.File{{Path: "mine", Content: "mine"}}})
 	v.ancestor = r.commit(harness.Commit{Branch: "b", Ephemeral: true, Files: []harness.File{{Path: "secret/plan", Content: "the first secret plan of b"}}})
 	v.tip = r.commit(harness.Commit{Branch: "b", Ephemeral: true, Files: []harness.File{{Path: "secret/plan", Content: "the second secret plan of b"}}})
+	v.group = r.fork("b", map[string]any{"n": 2}).Text("group_id")
+	v.jti = r.issue("b", r.write, map[string]any{}).Text("jti")
 	clone := r.clone(r.ephemeral(r.read), "-b", "b")
 	v.tree = g.run(clone, "rev-parse", "HEAD:secret")
 	v.blob = g.run(clone, "rev-parse", "HEAD:secret/plan")
@@ -58,6 +63,11 @@ func (v *vault) api(a harness.Ask) string {
 	a.Token = v.token
 	answer := v.g.do(a)
 	return fmt.Sprintf("%d %s %s", answer.Status, answer.Header.Get("Content-Type"), answer.Body)
+}
+
+func (v *vault) post(tail string, body map[string]any) string {
+	v.g.t.Helper()
+	return v.api(harness.Ask{Method: "POST", Path: v.path(tail), JSON: body})
 }
 
 // rpc is a git request of the vault's token to the ephemeral remote.
@@ -148,6 +158,28 @@ var doors = []door{
 	}},
 	{"create branch", func(v *vault, oid string) string {
 		return v.api(harness.Ask{Method: "POST", Path: v.path("/branches/create"), JSON: map[string]any{"target_branch": "mine/api", "target_is_ephemeral": true, "base_ref": oid}})
+	}},
+	{"create session", func(v *vault, oid string) string {
+		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "base_ref": oid})
+	}},
+	{"create session, ephemeral", func(v *vault, oid string) string {
+		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "base_ref": oid, "base_is_ephemeral": true})
+	}},
+	{"create session before it", func(v *vault, oid string) string {
+		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "base_ref": oid + "~1"})
+	}},
+	{"create session from it", func(v *vault, oid string) string {
+		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "from_session": oid})
+	}},
+	{"pin", func(v *vault, oid string) string {
+		return v.post("/pins", map[string]any{"sha": oid, "holder": "x"})
+	}},
+	{"token that reads it", func(v *vault, oid string) string {
+		return fmt.Sprint(v.issue("a", v.token, map[string]any{"read": []string{oid}}).Status)
+	}},
+	{"events of it", func(v *vault, oid string) string { return v.api(harness.Ask{Path: v.path("/events?session=" + oid)}) }},
+	{"pick it", func(v *vault, oid string) string {
+		return v.post("/forks/"+v.group+"/pick", map[string]any{"winner": oid})
 	}},
 	{"commit with it as the guard", func(v *vault, oid string) string {
 		return v.api(v.commitAsk(harness.Commit{Branch: "a", Ephemeral: true, Expected: oid, Files: []harness.File{{Path: "x", Content: "x"}}}, v.token))
@@ -251,7 +283,8 @@ func shutAlike(t *testing.T, g *gate) {
 			t.Errorf("a shut door made the branch %v", b)
 		}
 	}
-	// Names are hidden too.
+	shutNames(t, v)
+	// Names of branches are hidden too.
 	for _, ask := range []harness.Ask{
 		{Path: v.path("/branch?ephemeral=true&name=b")}, {Path: v.path("/file?ephemeral=true&ref=b&path=README.md")}, {Path: v.path("/commits?ephemeral=true&branch=b")}, {Path: v.path("/branch?name=main")},
 	} {
