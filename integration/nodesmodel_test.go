@@ -240,9 +240,9 @@ func TestA01_NoStaleWriterLandsBetweenTwoNodes(t *testing.T) {
 	r, _ := c.nodes[0].seeded()
 	r.leased("s", "h0")
 	told := &epochs{of: map[string]int64{}}
-	turns := setting(t, "HEADGATE_TAKEOVERS", 16)
+	turns := setting(t, "HEADGATE_TAKEOVERS", 20)
 	var work sync.WaitGroup
-	for i := range 4 {
+	for i := range 3 {
 		at := r.on(c.nodes[i%len(c.nodes)])
 		work.Go(func() {
 			for range turns {
@@ -276,7 +276,7 @@ func (e *epochs) turn(t *testing.T, r *repo, holder string) {
 	e.of[issued.Text("jti")] = number(issued, "epoch")
 	e.mu.Unlock()
 	for n := range 6 {
-		a, err := r.g.Do(r.commitAsk(state("s", fmt.Sprint(holder, n)), issued.Text("token")))
+		a, err := r.g.Do(r.commitAsk(state("s", fmt.Sprint(holder, number(issued, "epoch"), n)), issued.Text("token")))
 		switch {
 		case err != nil || a.Status != 201 && a.Status != 403 && a.Status != 409:
 			t.Errorf("commit = %s, %v; want 201, 403 or 409", a, err)

@@ -3,8 +3,9 @@
 // A batch is one Lua script on the keys of one space, which stand under one hash
 // tag, so that Redis Cluster works too: a hash of values, a sorted set that orders
 // their keys, a stream with the log, and a hash with the space's numbers. The
-// answer of a batch is kept under its ID, so a script that is sent again answers
-// and does not repeat.
+// answer of a batch is kept under its ID, or in a place among the space's numbers, so
+// a script that is sent again answers and does not repeat. What several callers ask
+// at once is sent together.
 //
 // What is promised. Redis with "appendonly yes" and "appendfsync always" syncs its
 // file after the commands of one turn of its event loop and before it sends any

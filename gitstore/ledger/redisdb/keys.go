@@ -12,7 +12,7 @@ type keys struct {
 	values  string // hash: key -> value
 	order   string // sorted set of the keys, all with score 0, so in byte order
 	log     string // stream: <seq>-0 -> a (at, microseconds), d (data)
-	meta    string // hash: inc, ver, at, seq, low (first log number kept); past, first, syncs after a resync; hold and until during a dump
+	meta    string // hash: inc, ver, at, seq, low (first log number kept); own/... (answers, see place); past, first, syncs after a resync; hold and until during a dump
 	dropped string // when the space was last dropped, microseconds
 	answer  string // prefix of the answers by batch ID
 	channel string // gets the number of each new log entry

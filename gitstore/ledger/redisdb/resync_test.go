@@ -323,7 +323,6 @@ type history struct {
 	space ledger.Space
 	nodes []*teller
 	kept  []map[string]string // as DUMP gives the keys
-	lost  bool                // something that a node knows may have been lost
 }
 
 // teller is a node with what it was told.

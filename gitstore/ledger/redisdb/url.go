@@ -44,7 +44,7 @@ func parseURL(raw string) (target, error) {
 	kind, by, _ := strings.Cut(scheme, "+")
 	t := target{cluster: by == "cluster"}
 	if !ok || (kind != "redis" && kind != "rediss") || (by != "" && by != "cluster" && by != "sentinel") || strings.HasSuffix(scheme, "+") {
-		return target{}, fmt.Errorf("%w: want redis://, redis+cluster:// or redis+sentinel://, with TLS rediss...", ErrBadURL)
+		return target{}, fmt.Errorf("%w: want redis://, redis+cluster:// or redis+sentinel://, and rediss for TLS", ErrBadURL)
 	}
 	authority, path, _ := strings.Cut(rest, "/")
 	port := redisPort
