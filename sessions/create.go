@@ -210,17 +210,25 @@ func (k *Keeper) mark(ctx context.Context, repo Repo) error {
 	if _, ok := k.marked.Load(repo.ID); ok {
 		return nil
 	}
+	if err := k.writeMark(ctx, repo); err != nil {
+		return err
+	}
+	k.marked.Store(repo.ID, repo)
+	return nil
+}
+
+func (k *Keeper) writeMark(ctx context.Context, repo Repo) error {
 	key := markKey(repo.ID)
 	got, err := k.Ledger.ReadKeys(ctx, ledger.ServerSpace, key)
 	if err != nil {
 		return fmt.Errorf("read mark of repo %s: %w", repo.ID, err)
 	}
-	if got[0] == nil {
-		b := ledger.Batch{Space: ledger.ServerSpace, Sets: []ledger.Set{{Key: key, Value: mustJSON(repo)}}}
-		if _, err := k.Ledger.Apply(ctx, b); err != nil {
-			return fmt.Errorf("mark repo %s: %w", repo.ID, err)
-		}
+	if got[0] != nil {
+		return nil
 	}
-	k.marked.Store(repo.ID, nil)
+	b := ledger.Batch{Space: ledger.ServerSpace, Sets: []ledger.Set{{Key: key, Value: mustJSON(repo)}}}
+	if _, err := k.Ledger.Apply(ctx, b); err != nil {
+		return fmt.Errorf("mark repo %s: %w", repo.ID, err)
+	}
 	return nil
 }

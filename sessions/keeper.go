@@ -39,7 +39,7 @@ type Limits struct {
 type Keeper struct {
 	Options
 	looks  *looks
-	marked sync.Map // ids of repos that are marked as having sessions
+	marked sync.Map // repos that this process knows to be marked as having sessions, by id
 }
 
 // New makes a Keeper.

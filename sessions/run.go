@@ -78,13 +78,15 @@ func (k *Keeper) trouble(ctx context.Context, what string, err error) {
 }
 
 // noteMarked makes every repo that has, or had, sessions due now, and takes the marks
-// of those away that are no more.
+// of those away that are no more. A mark that this process knows of and that is not
+// there was lost with other writes of the ledger: it is written again.
 func (k *Keeper) noteMarked(ctx context.Context, now time.Time) error {
 	v, err := k.Ledger.Read(ctx, ledger.ServerSpace)
 	if err != nil {
 		return fmt.Errorf("read marks: %w", err)
 	}
 	defer v.Close()
+	found := map[string]bool{}
 	for start := ""; ; {
 		items, err := v.Scan(ctx, markKeys, start, markPage)
 		if err != nil {
@@ -95,15 +97,36 @@ func (k *Keeper) noteMarked(ctx context.Context, now time.Time) error {
 			if err := json.Unmarshal(it.Value, &repo); err != nil {
 				return fmt.Errorf("decode mark of repo %s: %w", strings.TrimPrefix(it.Key, markKeys), err)
 			}
+			found[repo.ID] = true
 			if err := k.noteRepo(ctx, repo, now); err != nil {
 				return err
 			}
 		}
 		if len(items) < markPage {
-			return nil
+			return k.markAgain(ctx, found, now)
 		}
 		start = items[markPage-1].Key + "\x00"
 	}
+}
+
+// markAgain writes the marks that this process knows of and that were not found.
+func (k *Keeper) markAgain(ctx context.Context, found map[string]bool, now time.Time) error {
+	var lost []Repo
+	k.marked.Range(func(_, repo any) bool {
+		if repo := repo.(Repo); !found[repo.ID] {
+			lost = append(lost, repo)
+		}
+		return true
+	})
+	for _, repo := range lost {
+		if err := k.writeMark(ctx, repo); err != nil {
+			return err
+		}
+		if err := k.noteRepo(ctx, repo, now); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noteRepo makes a repo due. One that was deleted has no key left, and its id never
@@ -126,5 +149,6 @@ func (k *Keeper) noteRepo(ctx context.Context, repo Repo, now time.Time) error {
 	if _, err := k.Ledger.Apply(ctx, b); err != nil {
 		return fmt.Errorf("drop mark of repo %s: %w", repo.ID, err)
 	}
+	k.marked.Delete(repo.ID)
 	return nil
 }
