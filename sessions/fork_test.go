@@ -339,7 +339,13 @@ func TestReportRefusals(t *testing.T) {
 	if err != nil || len(told.Failed) != 0 {
 		t.Errorf("Group = %v, %v, want none failed after the later report", told.Failed, err)
 	}
+	wantErr(t, "report once more", report(w.door(backend()), backend(), group, child, "no gate"), nil)
 	hidden := w.door(backend())
+	hidden.canRead = func(ref string) bool { return ref != f.Children[0].Ref }
+	told, err = w.k.Group(t.Context(), w.repo, hidden, group)
+	if err != nil || len(told.Children) != 1 || len(told.Failed) != 0 {
+		t.Errorf("Group = %v, failed %v, %v; want nothing of the child that the caller may not read", told.Children, told.Failed, err)
+	}
 	hidden.canRead = func(string) bool { return false }
 	_, err = w.k.Group(t.Context(), w.repo, hidden, group)
 	wantErr(t, "Group of a parent that the caller may not read", err, ErrGroupNotFound)

@@ -127,8 +127,8 @@ func (r reader) many(ctx context.Context, ids []string) ([]reading, error) {
 }
 
 // Group tells a fork with its children as they are now, ended ones too for as long as
-// they are remembered. Its Failed are the children that a runner reported failed.
-// Errors: ErrGroupNotFound.
+// they are remembered, as far as the caller may see them. Its Failed are those of them
+// that a runner reported failed. Errors: ErrGroupNotFound.
 func (k *Keeper) Group(ctx context.Context, repo Repo, door Door, id string) (Fork, error) {
 	g, _, err := k.reads(repo).group(ctx, door, id)
 	if err != nil {
@@ -142,11 +142,16 @@ func (k *Keeper) Group(ctx context.Context, repo Repo, door Door, id string) (Fo
 	if err != nil {
 		return Fork{}, err
 	}
-	f.Failed = failures(g.Children, reports)
+	seen := make([]string, len(f.Children))
+	for i, child := range f.Children {
+		seen[i] = child.ID
+	}
+	f.Failed = failures(seen, reports)
 	return f, nil
 }
 
-// childrenOf tells the children of a group that are still remembered.
+// childrenOf tells the children of a group that are still remembered, in its order, as
+// far as the caller may see them.
 func (k *Keeper) childrenOf(ctx context.Context, repo Repo, door Door, g *groupRecord) ([]Session, error) {
 	now, err := k.Ledger.Now(ctx)
 	if err != nil {
