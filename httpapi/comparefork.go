@@ -58,7 +58,7 @@ func (s *Server) compareFork(q *request) error {
 	body := comparisonBody{GroupID: got.Group.ID, BaseSHA: got.Group.StateSHA, Children: []string{}, Files: []fileMatrixBody{}}
 	var tips []refpolicy.OID
 	for _, child := range got.Children {
-		if child.State == sessions.Ended {
+		if child.State == sessions.Ended || child.HeadSHA == "" { // or is ending at this moment
 			continue
 		}
 		tip, err := refpolicy.ParseOID(child.HeadSHA)
