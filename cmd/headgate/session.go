@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -142,8 +144,8 @@ func (s shownSession) lines(w io.Writer) {
 	if !s.ExpiresAt.IsZero() {
 		line("expires", s.ExpiresAt.Format(time.RFC3339))
 	}
-	for k, v := range s.Labels {
-		line("label", k+":"+v)
+	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
+		line("label", k+":"+s.Labels[k])
 	}
 }
 
