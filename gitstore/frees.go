@@ -204,12 +204,7 @@ func (f *freeing) visit(ctx context.Context, line refpolicy.RefName) error {
 	if err != nil {
 		return err
 	}
-	for _, line := range lost {
-		if err := f.visit(ctx, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.visitAll(ctx, lost)
 }
 
 // members is visit for joints that are known.
@@ -218,7 +213,11 @@ func (f *freeing) members(ctx context.Context, joints []joint) error {
 	if err != nil {
 		return err
 	}
-	for _, line := range lost {
+	return f.visitAll(ctx, lost)
+}
+
+func (f *freeing) visitAll(ctx context.Context, lines []refpolicy.RefName) error {
+	for _, line := range lines {
 		if err := f.visit(ctx, line); err != nil {
 			return err
 		}
