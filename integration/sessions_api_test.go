@@ -131,6 +131,7 @@ func TestA16_Case13_1_AnOldWriterIsFencedOff(t *testing.T) {
 // Cases 13.2 and 13.3: renewing in time, too late and by odd times; waiting for a
 // lease that is held and for one whose holder died.
 func TestCase13_2_And13_3_Leases(t *testing.T) {
+	t.Parallel() // with the others that mostly wait
 	g := start(t, withConfig("[sessions]\nlease_max_ttl = \"1h\"\n"))
 	g.part(t, "renew", func(t *testing.T, r *repo) {
 		r.begin(map[string]any{"id": "s", "holder": "A", "lease_ttl_s": 60})
@@ -191,6 +192,7 @@ func leaseLeft(t testing.TB, a harness.Answer) time.Duration {
 // When a session ends is visible before, and it ends then; never while somebody holds
 // its lease or a child of it lives. A kept state of a fork goes by its idle timeout.
 func TestB08_D08_DR19_DR20_TimesOfSessions(t *testing.T) {
+	t.Parallel() // with the others that mostly wait
 	g := start(t, withConfig("[sessions]\nreap_every = \"100ms\"\n"))
 	r, _ := g.seeded()
 	begun := time.Now()
