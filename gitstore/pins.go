@@ -384,14 +384,15 @@ func (r *Repo) visiblePins(ctx context.Context, c Caller, now time.Time, pins []
 	return visible, nil
 }
 
-// Pinned reports whether a live pin names the object.
-func (r *Repo) Pinned(ctx context.Context, oid refpolicy.OID) (bool, error) {
+// Pinned reports whether a live pin names the object whose id does not begin with
+// besides (empty: any).
+func (r *Repo) Pinned(ctx context.Context, oid refpolicy.OID, besides string) (bool, error) {
 	v, err := r.ledger.Read(ctx, r.space)
 	if err != nil {
 		return false, fmt.Errorf("read pins: %w", err)
 	}
 	defer v.Close()
-	ok, err := r.pinned(ctx, v, oid)
+	ok, err := r.pinnedBesides(ctx, v, oid, besides)
 	if err != nil {
 		return false, fmt.Errorf("read pins: %w", err)
 	}
@@ -402,6 +403,10 @@ func (r *Repo) Pinned(ctx context.Context, oid refpolicy.OID) (bool, error) {
 // caller has read the prune generation, so a pin that had expired when a prune
 // began proves nothing for a write that the prune lets pass.
 func (r *Repo) pinned(ctx context.Context, v ledger.View, oid refpolicy.OID) (bool, error) {
+	return r.pinnedBesides(ctx, v, oid, "")
+}
+
+func (r *Repo) pinnedBesides(ctx context.Context, v ledger.View, oid refpolicy.OID, besides string) (bool, error) {
 	items, err := scanAll(ctx, v, pinnedPrefix(oid))
 	if err != nil || len(items) == 0 {
 		return false, err
@@ -411,6 +416,9 @@ func (r *Repo) pinned(ctx context.Context, v ledger.View, oid refpolicy.OID) (bo
 		return false, err
 	}
 	for _, it := range items {
+		if besides != "" && strings.HasPrefix(it.Key, pinnedKey(oid, besides)) {
+			continue
+		}
 		if len(it.Value) != 8 || now.UnixMicro() < int64(binary.BigEndian.Uint64(it.Value)) {
 			return true, nil
 		}

@@ -44,6 +44,9 @@ func TestPinsOfAnUpdate(t *testing.T) {
 		t.Fatalf("Update: %+v, %v", res, err)
 	}
 	wantPinned(t, r, head, true)
+	if got, err := r.Pinned(t.Context(), head, id[:len(id)-2]); err != nil || got {
+		t.Errorf("Pinned besides the one there is = %v, %v; want false", got, err)
+	}
 	page, err := r.Pins(t.Context(), someone, "", 10)
 	if err != nil || len(page.Pins) != 1 {
 		t.Fatalf("Pins = %+v, %v; want the one of the update", page, err)
@@ -65,7 +68,7 @@ func TestPinsOfAnUpdate(t *testing.T) {
 
 func wantPinned(t *testing.T, r *Repo, oid refpolicy.OID, want bool) {
 	t.Helper()
-	if got, err := r.Pinned(t.Context(), oid); err != nil || got != want {
+	if got, err := r.Pinned(t.Context(), oid, ""); err != nil || got != want {
 		t.Errorf("Pinned(%s) = %v, %v; want %v", oid, got, err, want)
 	}
 }

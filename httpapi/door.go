@@ -134,7 +134,7 @@ func (d door) Pinned(ctx context.Context, sha string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return d.repo.Pinned(ctx, oid)
+	return d.repo.Pinned(ctx, oid, sessions.StatePinPrefix)
 }
 
 // Unpin implements sessions.Door.

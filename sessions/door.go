@@ -23,7 +23,7 @@ type Door interface {
 	// Move changes refs, all or none, in one batch with what the Guard makes of
 	// intent. It returns the first refusal.
 	Move(ctx context.Context, m Move) error
-	// Pinned reports whether a live pin names the commit.
+	// Pinned reports whether a live pin that is none of a fork's state names the commit.
 	Pinned(ctx context.Context, sha string) (bool, error)
 	// Unpin lets go of a pin; one that is gone already is no error.
 	Unpin(ctx context.Context, id string) error

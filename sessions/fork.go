@@ -13,6 +13,10 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
+// StatePinPrefix begins the ids of the pins that keep states of forks. They keep the
+// commit and nothing else: a session that stands there ends in its time.
+const StatePinPrefix = "pin_state"
+
 // forkTries is how often a fork, or a pick, is made anew because a branch moved.
 const forkTries = 16
 
@@ -96,7 +100,7 @@ func (k *Keeper) planFork(id string, spec ForkSpec) (*forkIntent, error) {
 		return nil, &LimitError{What: "max_fork_n", Max: k.Limits.MaxForkN, Want: spec.N}
 	}
 	in := &forkIntent{parent: id, spec: spec, group: newGroupID(), idle: k.Limits.StateIdle}
-	in.pin = "pin_" + strings.ReplaceAll(uuid.NewString(), "-", "")
+	in.pin = StatePinPrefix + strings.ReplaceAll(uuid.NewString(), "-", "")
 	if err := in.times(); err != nil {
 		return nil, err
 	}
