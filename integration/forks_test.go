@@ -76,6 +76,7 @@ func TestD04_KilledInTheMiddleOfAFork(t *testing.T) {
 					}
 					if ids := r.childrenOf(a); a.Status != 201 || len(ids) != 8 || len(slices.Compact(slices.Sorted(slices.Values(tokensOf(a))))) != 8 {
 						t.Errorf("fork = %s, want eight children and eight tokens", a)
+						return
 					}
 					answered++
 				}

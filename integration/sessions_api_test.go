@@ -213,7 +213,6 @@ func TestB08_D08_DR19_DR20_TimesOfSessions(t *testing.T) {
 	r.begin(map[string]any{"id": "child", "from_session": "parent"})
 	r.want(200, "set the parent's times", r.ask("PATCH", "/sessions/parent", r.write, map[string]any{"ttl_unused_s": 1, "idle_timeout_s": 1}))
 	r.begin(map[string]any{"id": "forked"})
-	r.commit(state("forked", "a state of its own")) // a pin on main would keep all that stand there
 	fork := r.ask("POST", "/sessions/forked/fork", r.write, map[string]any{"n": 2, "state_idle_timeout_s": 1})
 	r.want(201, "fork", fork)
 	ended := func(id string) func() bool {
