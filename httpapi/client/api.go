@@ -43,6 +43,12 @@ func NewAPI(server, token string) (*API, error) {
 func (a *API) Do(ctx context.Context, method, path string, in, out any, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit+wait)
 	defer cancel()
+	return ask(ctx, a.http, method, a.base+path, a.token, in, out)
+}
+
+// ask sends in as JSON and decodes the answer into out; either may be nil, for none.
+// Errors: *ServerError, ErrBadAnswer.
+func ask(ctx context.Context, c *http.Client, method, address, bearer string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		raw, err := json.Marshal(in)
@@ -51,15 +57,15 @@ func (a *API) Do(ctx context.Context, method, path string, in, out any, wait tim
 		}
 		body = bytes.NewReader(raw)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+a.token)
+	req.Header.Set("Authorization", "Bearer "+bearer)
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := a.http.Do(req)
+	resp, err := c.Do(req)
 	if err != nil {
 		return err
 	}

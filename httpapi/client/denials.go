@@ -1,11 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -73,35 +71,14 @@ func (c *Client) Allow(ctx context.Context, org, id string) error {
 // do asks one of the operator's routes that answer with one JSON object, or with
 // nothing. in and out may be nil.
 func (c *Client) do(ctx context.Context, method, what string, in, out any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+"/api/operator/"+what, nil)
-	if err != nil {
-		return err
-	}
-	if in != nil {
-		raw, err := json.Marshal(in)
-		if err != nil {
-			return err
-		}
-		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
-		req.Header.Set("Content-Type", "application/json")
-	}
-	req.Header.Set("Authorization", "Bearer "+c.key)
+	err := ask(ctx, c.http, method, c.base+"/api/operator/"+what, c.key, in, out)
 	what, _, _ = strings.Cut(what, "?")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	defer resp.Body.Close()
+	var refused *ServerError
 	switch {
-	case resp.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("%s: %w", what, ErrUnknownKey)
-	case resp.StatusCode >= 300:
-		return fmt.Errorf("%s: %w", what, refusal(resp))
-	case out == nil:
+	case err == nil:
 		return nil
+	case errors.As(err, &refused) && refused.Status == http.StatusUnauthorized:
+		return fmt.Errorf("%s: %w", what, ErrUnknownKey)
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
-		return fmt.Errorf("%s: %w: %w", what, ErrBadAnswer, err)
-	}
-	return nil
+	return fmt.Errorf("%s: %w", what, err)
 }
