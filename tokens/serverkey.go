@@ -63,7 +63,7 @@ func AddServerKey(dir string, now time.Time) (id string, err error) {
 		return "", err
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := linkNew(filepath.Join(dir, id+serverKeySuffix), text); err != nil {
+	if err := WriteNewKeyFile(filepath.Join(dir, id+serverKeySuffix), text); err != nil {
 		return "", fmt.Errorf("write server key %s: %w", id, err)
 	}
 	return id, nil
@@ -185,33 +185,4 @@ func pathless(err error) error {
 		return p.Err
 	}
 	return err
-}
-
-// linkNew makes a file that only its owner may read, whole and durable; one that is
-// there stays as it is and is fs.ErrExist.
-func linkNew(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/headgate/headgate/tokens"
 )
 
 // operatorKeyName is the file below the data folder with the key that opens the
@@ -34,7 +36,7 @@ func makeOperatorKey(data string) (string, error) {
 	}
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	if err := linkNew(path, "hgop_"+hex.EncodeToString(b[:])+"\n"); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := tokens.WriteNewKeyFile(path, []byte("hgop_"+hex.EncodeToString(b[:])+"\n")); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("make operator key: %w", err)
 	}
 	return readOperatorKey(path)
@@ -63,27 +65,6 @@ func readOperatorKey(path string) (string, error) {
 		return "", fmt.Errorf("read operator key %s: %w", path, errBadOperatorKey)
 	}
 	return key, nil
-}
-
-// linkNew makes a file that only its owner may read, whole and durable; one that is
-// there is os.ErrExist.
-func linkNew(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(f.Name(), path); err != nil {
-		return err
-	}
-	return syncFolder(filepath.Dir(path))
 }
 
 func syncFolder(dir string) error {
