@@ -59,8 +59,11 @@ func (k *Keeper) endOnce(ctx context.Context, repo Repo, door Door, by Actor, id
 	if e.Session.HeadSHA == "" {
 		return k.endLost(ctx, repo, door, by, id, spec)
 	}
-	if e.BytesFreed, err = door.Frees(ctx, got.ref()); err != nil || spec.DryRun {
-		return e, err
+	if e.BytesFreed, err = door.Frees(ctx, got.ref()); err != nil {
+		return Ending{}, unlessMoved(ctx, door, e.Session, err)
+	}
+	if spec.DryRun {
+		return e, nil
 	}
 	return k.endMove(ctx, repo, door, e, spec, storeKey)
 }
@@ -73,14 +76,20 @@ func (k *Keeper) endMove(ctx context.Context, repo Repo, door Door, e Ending, sp
 	if err == nil {
 		return in.ending, nil
 	}
+	return Ending{}, unlessMoved(ctx, door, e.Session, err)
+}
+
+// unlessMoved is err, unless the session's branch is not where it was: then it has
+// ended meanwhile, or moved, and has to be looked at again.
+func unlessMoved(ctx context.Context, door Door, s Session, err error) error {
 	if ctx.Err() != nil {
-		return Ending{}, err
+		return err
 	}
-	heads, herr := door.Heads(ctx, e.Session.Ref)
-	if herr == nil && heads[0].SHA != e.Session.HeadSHA {
-		return Ending{}, errEndedMeanwhile // or moved: look again
+	heads, herr := door.Heads(ctx, s.Ref)
+	if herr == nil && heads[0].SHA != s.HeadSHA {
+		return errEndedMeanwhile
 	}
-	return Ending{}, err
+	return err
 }
 
 // inUse refuses to let go of a session that somebody uses; the lease of holder does

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -176,6 +177,38 @@ func TestEndIsRepeatable(t *testing.T) {
 }
 
 // A record whose branch a ledger has lost can still be ended, by hand and by the reaper.
+// lateFrees is a door that somebody else goes through before it tells what a branch
+// frees.
+type lateFrees struct {
+	*testDoor
+	before func()
+}
+
+var errNoBranch = errors.New("there is no such branch")
+
+func (d *lateFrees) Frees(ctx context.Context, ref string) (int64, error) {
+	if before := d.before; before != nil {
+		d.before = nil
+		before()
+	}
+	if heads, err := d.Heads(ctx, ref); err != nil || heads[0].SHA == "" {
+		return 0, errors.Join(err, errNoBranch)
+	}
+	return d.testDoor.Frees(ctx, ref)
+}
+
+func TestEndOfWhatEndsMeanwhile(t *testing.T) {
+	for _, spec := range []EndSpec{{}, {DryRun: true}} {
+		w, _ := newMain(t, testLimits)
+		begun(t, w, CreateSpec{ID: "s1"})
+		door := &lateFrees{w.door(backend()), func() { ended(t, w, "s1", EndSpec{}) }}
+		e, err := w.k.End(t.Context(), w.repo, door, backend(), "s1", spec)
+		if err != nil || e.BytesFreed != 0 || e.Session.State != Ended {
+			t.Errorf("End (dry %t) of a session that ends meanwhile = %+v, %v; want 0 bytes of an ended session", spec.DryRun, e, err)
+		}
+	}
+}
+
 func TestEndWithoutABranch(t *testing.T) {
 	w, _ := newMain(t, testLimits)
 	for _, id := range []string{"hand", "reaper"} {
