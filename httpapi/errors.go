@@ -239,18 +239,15 @@ func sessionProblem(err error) (problem, bool) {
 		return problem{http.StatusConflict, codeLeaseHeld, held.Error()}, true
 	case errors.As(err, &used):
 		return problem{http.StatusConflict, codeInUse, used.Error()}, true
-	case errors.As(err, &limit) && limit.What == limitForkN:
-		return problem{http.StatusBadRequest, codeInvalid, limit.Error()}, true
-	case errors.As(err, &limit):
+	case errors.As(err, &limit) && limit.What == sessions.LimitLive:
 		return problem{http.StatusConflict, codeNoSlots, limit.Error()}, true
+	case errors.As(err, &limit): // no waiting helps
+		return problem{http.StatusBadRequest, codeInvalid, limit.Error()}, true
 	case errors.As(err, &part):
 		return problem{http.StatusConflict, codeForkFailed, part.Error()}, true
 	}
 	return problem{}, false
 }
-
-// limitForkN names the limit that no waiting helps against.
-const limitForkN = "max_fork_n"
 
 func (e *requestError) problem() problem {
 	switch e.kind {

@@ -97,6 +97,7 @@ var errorRows = []struct {
 	{"sessions.InUseError", &sessions.InUseError{}, 409, "in_use", "conflict", false},
 	{"sessions.LimitError", &sessions.LimitError{What: "max_live_sessions"}, 409, "no_slots", "conflict", false},
 	{"", &sessions.LimitError{What: "max_fork_n"}, 400, "invalid_request", "invalid", false},
+	{"", &sessions.LimitError{What: sessions.LimitBatch}, 400, "invalid_request", "invalid", false},
 	{"sessions.ChildrenFailedError", &sessions.ChildrenFailedError{}, 409, "fork_failed", "conflict", false},
 
 	{"refpolicy.ErrBadOID", refpolicy.ErrBadOID, 400, "invalid_request", "invalid", false},

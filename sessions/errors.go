@@ -87,9 +87,16 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("session %s is in use: %s", e.ID, &text)
 }
 
+// The limits there are.
+const (
+	LimitForkN = "max_fork_n"                           // children of one fork
+	LimitBatch = "the children that fit into one batch" // the ledger's
+	LimitLive  = "max_live_sessions"                    // live sessions of a repo; there is room again when others end
+)
+
 // A LimitError says which limit a request is over.
 type LimitError struct {
-	What      string // name of the setting
+	What      string // one of the limits above
 	Max, Want int
 }
 

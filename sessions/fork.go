@@ -97,7 +97,7 @@ func (k *Keeper) planFork(id string, spec ForkSpec) (*forkIntent, error) {
 		return nil, invalidf("a fork makes at least one child")
 	}
 	if spec.N > k.Limits.MaxForkN {
-		return nil, &LimitError{What: "max_fork_n", Max: k.Limits.MaxForkN, Want: spec.N}
+		return nil, &LimitError{What: LimitForkN, Max: k.Limits.MaxForkN, Want: spec.N}
 	}
 	in := &forkIntent{parent: id, spec: spec, group: newGroupID(), idle: k.Limits.StateIdle}
 	in.pin = StatePinPrefix + strings.ReplaceAll(uuid.NewString(), "-", "")
@@ -198,7 +198,7 @@ func (in *forkIntent) fits(parent *record) error {
 	}
 	most := min((ledger.MaxBatchKeys-forkSpare)/keys, (ledger.MaxBatchBytes-ledger.MaxBatchBytes/16)/size)
 	if in.spec.N > most {
-		return &LimitError{What: "the children that fit into one batch", Max: most, Want: in.spec.N}
+		return &LimitError{What: LimitBatch, Max: most, Want: in.spec.N}
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (k *Keeper) room(ctx context.Context, by reader, more int64) error {
 		}
 	}
 	if want := live + more; want > int64(k.Limits.MaxLive) {
-		return &LimitError{What: "max_live_sessions", Max: k.Limits.MaxLive, Want: int(min(want, math.MaxInt32))}
+		return &LimitError{What: LimitLive, Max: k.Limits.MaxLive, Want: int(min(want, math.MaxInt32))}
 	}
 	return nil
 }
