@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/packs"
@@ -258,21 +259,34 @@ func (s *smallPack) entries(ctx context.Context, oid refpolicy.OID) ([]treeEntry
 	return list, err
 }
 
+// smallFetchRead is how many objects are read at once: nobody writes meanwhile, and
+// what is too large is seen before all of it is in memory.
+const smallFetchRead = 256
+
 // pack is the pack of what was collected; nil if it would be too large.
 func (s *smallPack) pack(ctx context.Context) ([]byte, error) {
-	keys := make([]string, len(s.order))
-	for i, oid := range s.order {
-		keys[i] = hotKey(oid)
-	}
-	var hot [][]byte
-	if len(keys) > 0 {
+	pack := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(s.order)))
+	for oids := range slices.Chunk(s.order, smallFetchRead) {
 		var err error
-		if hot, err = s.r.ledger.PeekKeys(ctx, s.r.space, keys...); err != nil {
-			return nil, fmt.Errorf("read hot objects: %w", err)
+		if pack, err = s.appendTo(ctx, pack, oids); err != nil || pack == nil {
+			return nil, err
 		}
 	}
-	pack := binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(len(s.order)))
-	for i, oid := range s.order {
+	sum := sha1.Sum(pack)
+	return append(pack, sum[:]...), nil
+}
+
+// appendTo appends objects to a pack; nil if it would be too large.
+func (s *smallPack) appendTo(ctx context.Context, pack []byte, oids []refpolicy.OID) ([]byte, error) {
+	keys := make([]string, len(oids))
+	for i, oid := range oids {
+		keys[i] = hotKey(oid)
+	}
+	hot, err := s.r.ledger.PeekKeys(ctx, s.r.space, keys...)
+	if err != nil {
+		return nil, fmt.Errorf("read hot objects: %w", err)
+	}
+	for i, oid := range oids {
 		entry, err := s.stored(ctx, oid, hot[i])
 		if err != nil || entry == nil {
 			return nil, err
@@ -283,8 +297,7 @@ func (s *smallPack) pack(ctx context.Context) ([]byte, error) {
 		pack = packs.AppendHead(pack, packs.Type(entry.typ), entry.size)
 		pack = append(pack, entry.zdata...)
 	}
-	sum := sha1.Sum(pack)
-	return append(pack, sum[:]...), nil
+	return pack, nil
 }
 
 // stored is an object as it stands in a pack: raw is its hot value, nil if it is cold.
