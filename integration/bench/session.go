@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -251,37 +252,30 @@ func (s *records) fill(w *workshop, n int) error {
 }
 
 // expires makes a session whose time is up after a second, and tells how long after
-// that its log entry says it ended.
+// that it is seen to have ended.
 func (w *workshop) expires(s *records) func(context.Context) (time.Duration, error) {
+	const life = time.Second
 	c := w.connect(s.server.address)
-	return func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		begun := time.Now()
 		answer, err := c.do(message("POST", s.path("/sessions"), s.bearer(), "application/json", []byte(`{"base_ref":"main","ttl_s":1}`)), http.StatusCreated)
 		if err != nil {
 			return 0, err
 		}
-		var made struct {
-			ID        string    `json:"id"`
-			ExpiresAt time.Time `json:"expires_at"`
+		var session struct {
+			ID    string `json:"id"`
+			State string `json:"state"`
 		}
-		if err := json.Unmarshal(answer, &made); err != nil {
-			return 0, err
+		for err == nil && ctx.Err() == nil {
+			if err = json.Unmarshal(answer, &session); err != nil {
+				break
+			}
+			if session.State == "ended" {
+				return time.Since(begun) - life, nil
+			}
+			time.Sleep(time.Millisecond)
+			answer, err = c.do(message("GET", s.path("/sessions/"+session.ID), s.bearer(), "", nil), http.StatusOK)
 		}
-		for {
-			answer, err := c.do(message("GET", s.path("/sessions/"+made.ID), s.bearer(), "", nil), http.StatusOK)
-			if err != nil {
-				return 0, err
-			}
-			var now struct {
-				State   string    `json:"state"`
-				EndedAt time.Time `json:"ended_at"`
-			}
-			if err := json.Unmarshal(answer, &now); err != nil {
-				return 0, err
-			}
-			if now.State == "ended" {
-				return now.EndedAt.Sub(made.ExpiresAt), nil
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		return 0, errors.Join(err, ctx.Err())
 	}
 }
