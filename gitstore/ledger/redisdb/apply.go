@@ -110,11 +110,16 @@ func (d *DB) applied(b *ledger.Batch, had state, at place, r *reply) (ledger.Res
 	switch kind := r.string(); kind {
 	case "A":
 		st := state{seq: uint64(r.int()), at: r.int(), inc: r.int(), ver: r.int(), syncs: r.int()}
-		if r.err == nil {
+		now := st.at
+		if makesVersion(b) {
 			st.logAt, st.place, st.name = st.at, at.field, at.name
-			d.told(st.at)
+		} else {
+			st.at = r.int()
+		}
+		if r.err == nil {
+			d.told(now)
 			d.known.applied(b.Space, st, b.Log != nil)
-			return ledger.Result{Seq: st.seq, At: fromMicros(st.at)}, nil
+			return ledger.Result{Seq: st.seq, At: fromMicros(now)}, nil
 		}
 	case "R":
 		seq, at := uint64(r.int()), r.int()
@@ -141,6 +146,12 @@ func (d *DB) applied(b *ledger.Batch, had state, at place, r *reply) (ledger.Res
 		return ledger.Result{}, fmt.Errorf("apply batch to %s: script answered %q: %w", b.Space, kind, r.err)
 	}
 	return ledger.Result{}, fmt.Errorf("apply batch to %s: %w", b.Space, r.err)
+}
+
+// makesVersion reports whether b, once applied, is the newest version of its space. One
+// that only checks leaves no trace, unless its answer is kept under its name.
+func makesVersion(b *ledger.Batch) bool {
+	return b.ID != "" || b.Log != nil || len(b.Sets)+len(b.Adds)+len(b.Deletes) > 0
 }
 
 func readMark(r *reply) Mark {

@@ -13,7 +13,8 @@
 --       15-18 numbers of checks, sets, adds, deletes; then their fields:
 --       check: kind, key, operand   set: key, value   add: key, delta   delete: key
 --       with 'S' behind them: the incarnation and the resyncs that were found, the resyncs the node knows of
--- Reply {'A', seq, at, inc, ver, syncs}   applied
+-- Reply {'A', seq, at, inc, ver, syncs}   applied; with only checks and no name the clock of ver
+--                                    stands behind them, for that is another batch's
 --       {'R', seq, at}               this batch id was applied before; nothing done
 --       {'C', index, key, present}   check index does not hold; nothing done
 --       {'N', key, reason}           the counter cannot be computed; nothing done
@@ -199,7 +200,7 @@ if badkey then return {'N', badkey, badwhy} end
 
 local haslog = ARGV[9] == '1'
 if last < sets and not haslog and ARGV[3] == '0' then
-  return {'A', seq, now, inc, ver, syncs} -- only checks, and nobody will ask again
+  return {'A', seq, now, inc, ver, syncs, at} -- only checks, and nobody will ask again
 end
 
 local function order(keys)

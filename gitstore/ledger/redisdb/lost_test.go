@@ -116,6 +116,26 @@ func TestDropByAnotherNodeIsNoLoss(t *testing.T) {
 	}
 }
 
+// A batch that only checks is told of a version that another batch made, at another
+// time: who goes on from there is not behind, whatever is written next and by whom.
+func TestCheckingOnlyIsNoLoss(t *testing.T) {
+	s := redistest.Start(t)
+	one, two := open(t, s.URL()), open(t, s.URL())
+	const space = ledger.Space("repo/checked")
+	set := ledger.Batch{Space: space, Sets: []ledger.Set{{Key: "k", Value: []byte("v")}}}
+	check := ledger.Batch{Space: space, Checks: []ledger.Check{ledger.Equal("k", []byte("v"))}}
+	for range 2 {
+		applyN(t, one, 1, set)
+		applyN(t, two, 2, set)
+		applyN(t, one, 2, check) // knows of what two has made from its answer alone
+		applyN(t, one, 2, set)
+		applyN(t, two, 2, set)
+		applyN(t, one, 1, check)
+		applyN(t, two, 1, set)
+		applyN(t, one, 1, set)
+	}
+}
+
 // The clock of a space does not run back when the server's does.
 func TestClockOfASpaceNeverRunsBack(t *testing.T) {
 	s := redistest.Start(t)
