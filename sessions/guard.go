@@ -225,7 +225,7 @@ func (g *guarding) finish(ctx context.Context) error {
 		}
 	}
 	g.a.Rider.Join(g.w.done(g.k.Limits.MaxLive))
-	g.k.looks.note(g.q.Repo, g.w.due)
+	g.k.looks.noteAhead(g.q.Repo, g.w.due, g.q.Now)
 	if g.a.Type != "" {
 		return nil
 	}

@@ -264,3 +264,25 @@ func TestLostMarkIsWrittenAgain(t *testing.T) {
 		t.Errorf("noteMarked = %v, %d marks; want the one that was lost", err, marks(t, w))
 	}
 }
+
+// A look that a batch asks for is taken once more when the batch can be seen: one that
+// came before it saw nothing.
+func TestLooksAheadOfTheirBatch(t *testing.T) {
+	now, repo := time.Unix(1_000, 0), Repo{ID: "r"}
+	l := newLooks()
+	l.noteAhead(repo, now, now)
+	if due, next := l.take(now); len(due) != 1 || !next.Equal(now.Add(applied)) {
+		t.Errorf("first look: %v, then %s; want it, and again at %s", due, next, now.Add(applied))
+	}
+	l.note(repo, now.Add(time.Second)) // what the round found to be next
+	if due, next := l.take(now.Add(time.Second)); len(due) != 1 || !next.Equal(now.Add(applied)) {
+		t.Errorf("second look: %v, then %s; want it, and still again at %s", due, next, now.Add(applied))
+	}
+	if due, next := l.take(now.Add(applied)); len(due) != 1 || !next.IsZero() {
+		t.Errorf("last look: %v, then %s; want it and no more", due, next)
+	}
+	l.noteAhead(repo, now.Add(time.Hour), now)
+	if due, next := l.take(now.Add(time.Hour)); len(due) != 1 || !next.IsZero() {
+		t.Errorf("look in an hour: %v, then %s; want it once", due, next)
+	}
+}
