@@ -320,6 +320,7 @@ func TestCase15_3_SlowClientsHoldNobodyUp(t *testing.T) {
 			t.Errorf("a client that does not read for a while is cut off: %v", err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait() // its time is up at this very moment
 		if err := slow.end(); !errors.Is(err, endSlow) {
 			t.Errorf("the stream of a client that does not read ends with %v", err)
 		}
