@@ -201,6 +201,9 @@ func (r *Repo) segmentOf(ctx context.Context, st logState) (w *segmentWriter, er
 		if e.Seq > upTo && !e.At.Before(before) {
 			return false, nil
 		}
+		if w != nil && e.Seq != w.rec.Last+1 {
+			return false, nil // after lost writes the numbers went on far above; a segment has no gap
+		}
 		if w == nil {
 			if w, err = r.store.newSegment(r.id, e.Seq); err != nil {
 				return false, err

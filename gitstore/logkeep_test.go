@@ -369,3 +369,79 @@ func TestLogOfALostPastIsNotKept(t *testing.T) {
 	}
 	s.check(t, "afterwards")
 }
+
+// A jumpedLedger has logs whose numbers went on far above their fifth entry, as they do
+// where writes were lost.
+type jumpedLedger struct{ ledger.Ledger }
+
+const (
+	jumpAfter = 5
+	jump      = 1 << 20
+)
+
+func jumped(seq uint64) uint64 {
+	if seq > jumpAfter {
+		return seq + jump
+	}
+	return seq
+}
+
+func unjumped(seq uint64) uint64 {
+	if seq > jump {
+		return seq - jump
+	}
+	return min(seq, jumpAfter+1)
+}
+
+func (l jumpedLedger) TrimLog(ctx context.Context, s ledger.Space, before uint64) error {
+	return l.Ledger.TrimLog(ctx, s, unjumped(before))
+}
+
+func (l jumpedLedger) Read(ctx context.Context, s ledger.Space) (ledger.View, error) {
+	v, err := l.Ledger.Read(ctx, s)
+	return jumpedView{v}, err
+}
+
+type jumpedView struct{ ledger.View }
+
+func (v jumpedView) LastSeq(ctx context.Context) (uint64, error) {
+	seq, err := v.View.LastSeq(ctx)
+	return jumped(seq), err
+}
+
+func (v jumpedView) Log(ctx context.Context, after uint64, limit int) ([]ledger.Entry, error) {
+	entries, err := v.View.Log(ctx, unjumped(after), limit)
+	for i := range entries {
+		entries[i].Seq = jumped(entries[i].Seq)
+	}
+	return entries, err
+}
+
+// A segment ends where the numbers of the log jump, and the next one begins behind it.
+func TestLogMovesToSegmentsAcrossLostWrites(t *testing.T) {
+	s := newLogSite(t, jumpedLedger{closedAtEnd(t, pebbleIn(vfs.NewMem())(t))})
+	keep := func(want int) {
+		t.Helper()
+		if err := s.repo.keepLog(t.Context()); err != nil {
+			t.Fatalf("keepLog: %v", err)
+		}
+		if all, registered := s.files(t); all != want || registered != want {
+			t.Errorf("%d segments, %d registered; want %d", all, registered, want)
+		}
+	}
+	s.grow(t, 9)
+	keep(1) // the numbers alone make the first five too many
+	s.grow(t, 30)
+	keep(3)
+	for _, want := range []segmentRecord{{First: 1, Last: 5}, {First: jump + 6, Last: jump + 12}} {
+		v, err := s.l.Read(t.Context(), s.repo.space)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := segmentWith(t.Context(), v, want.First)
+		v.Close()
+		if err != nil || rec.First != want.First || rec.Last != want.Last {
+			t.Errorf("segment with %d is of %d to %d, %v; want %d to %d", want.First, rec.First, rec.Last, err, want.First, want.Last)
+		}
+	}
+}
