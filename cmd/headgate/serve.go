@@ -25,6 +25,7 @@ type serveCmd struct {
 	Data      string   `required:"" placeholder:"DIR" type:"path" help:"Folder of everything that is kept; made if it is not there."`
 	Trust     []string `sep:"none" placeholder:"ORG=PUBLIC.pem" help:"A public key that signs an org's tokens. May be repeated."`
 	Config    string   `placeholder:"FILE.toml" type:"path" help:"Orgs, keys and limits; read again on SIGHUP."`
+	Keys      string   `placeholder:"DIR" type:"path" help:"Folder of the server's own keys, which all nodes share; made if it is not there. Read again on SIGHUP. Unless given: keys in the data folder."`
 	Ledger    string   `default:"pebble" placeholder:"pebble|redis://HOST:PORT/DB" help:"Where refs and small objects live."`
 	PublicURL string   `placeholder:"URL" help:"How clients reach this server, for the addresses it gives out."`
 	TLSCert   string   `placeholder:"FILE" type:"path" help:"Certificate chain; with --tls-key the server speaks TLS and HTTP/2."`
@@ -41,7 +42,7 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	believed := newAuthority()
 	var begun Config // the first load's; a later one does not change the limits
 	first := true
-	r := &reloader{path: c.Config, trust: c.Trust, log: log, apply: func(config Config) {
+	r := &reloader{path: c.Config, trust: c.Trust, serverKeys: believed.rereadServerKeys, log: log, apply: func(config Config) {
 		believed.apply(config)
 		if first {
 			begun, first = config, false
@@ -54,7 +55,7 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 		return fmt.Errorf("make data folder: %w", err)
 	}
 	n, err := openNode(ctx, nodeOptions{
-		data: c.Data, ledger: c.Ledger, publicURL: c.PublicURL,
+		data: c.Data, keys: c.Keys, ledger: c.Ledger, publicURL: c.PublicURL,
 		limits: begun.Limits, sessions: begun.Sessions, authority: believed, log: log,
 	})
 	if err != nil {
