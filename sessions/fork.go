@@ -48,8 +48,8 @@ func (k *Keeper) Fork(ctx context.Context, repo Repo, door Door, by Actor, id st
 	return Fork{}, fmt.Errorf("fork session %s: %w: its branch keeps moving", id, ledger.ErrUnavailable)
 }
 
-// forkOnce forks the session as its branch is now; moved says that the branch has
-// moved meanwhile.
+// forkOnce forks the session as its branch is now; moved says of a refusal that the
+// branch has moved meanwhile: it may have been rewound.
 func (k *Keeper) forkOnce(ctx context.Context, repo Repo, door Door, by Actor, in *forkIntent, storeKey string) (moved bool, err error) {
 	got, err := k.reads(repo).visible(ctx, door, in.parent, storeKeys(storeKey)...)
 	if again := got.repeated(); again != nil {
@@ -66,20 +66,20 @@ func (k *Keeper) forkOnce(ctx context.Context, repo Repo, door Door, by Actor, i
 	if err := in.fits(&got.record); err != nil {
 		return false, err
 	}
-	m, err := in.move(ctx, door, got.ref())
+	in.ref = got.ref()
+	m, err := in.move(ctx, door)
 	if err != nil {
 		return false, err
 	}
 	if err := k.move(ctx, repo, door, m, storeKey); err != nil {
-		return k.hasMoved(ctx, door, m), err
+		return k.hasMoved(ctx, door, Change{Ref: in.ref, Old: in.state}), err
 	}
 	return false, nil
 }
 
-// hasMoved reports whether a branch that a move was to change, or to find where it
-// was, is elsewhere.
-func (k *Keeper) hasMoved(ctx context.Context, door Door, m Move) bool {
-	for _, c := range m.Changes {
+// hasMoved reports whether one of the branches is not any more where a move found it.
+func (k *Keeper) hasMoved(ctx context.Context, door Door, found ...Change) bool {
+	for _, c := range found {
 		if c.Old == "" {
 			continue
 		}
@@ -145,26 +145,23 @@ func (in *forkIntent) times() error {
 	return nil
 }
 
-// move is what the door is asked for: the session's branch stays where it is, and the
-// children's begin there.
-func (in *forkIntent) move(ctx context.Context, door Door, ref string) (Move, error) {
-	heads, err := door.Heads(ctx, ref)
+// move is what the door is asked for: branches of children at the session's head.
+func (in *forkIntent) move(ctx context.Context, door Door) (Move, error) {
+	heads, err := door.Heads(ctx, in.ref)
 	if err != nil {
 		return Move{}, err
 	}
-	state := heads[0].SHA
-	if state == "" {
+	if in.state = heads[0].SHA; in.state == "" {
 		return Move{}, ErrNotFound // it ended just now
 	}
-	m := Move{Intent: in, Changes: make([]Change, 0, 1+len(in.children))}
-	m.Changes = append(m.Changes, Change{Ref: ref, Old: state, New: state})
-	m.Pins = []NewPin{{ID: in.pin, SHA: state, Holder: groupDueID(in.group)}}
+	m := Move{Intent: in, Changes: make([]Change, 0, len(in.children))}
+	m.Pins = []NewPin{{ID: in.pin, SHA: in.state, Holder: groupDueID(in.group)}}
 	for _, child := range in.children {
 		ref := ephemeralPrefix + childBranch(child)
 		if err := door.MayWrite(ref); err != nil {
 			return Move{}, err
 		}
-		m.Changes = append(m.Changes, Change{Ref: ref, New: state})
+		m.Changes = append(m.Changes, Change{Ref: ref, New: in.state})
 	}
 	return m, nil
 }

@@ -7,10 +7,13 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger"
 )
 
-// forkIntent makes a group with its children. The first change of its move is the
-// parent's branch, which stays where it is; the others make the children's, in order.
+// forkIntent makes a group with its children, whose branches are the changes of its
+// move, in order. The parent's branch may go on meanwhile: what its head was is
+// reachable from it still.
 type forkIntent struct {
 	parent   string
+	ref      string // the parent's branch
+	state    string // its head as it was read
 	spec     ForkSpec
 	group    string
 	pin      string
@@ -57,7 +60,7 @@ func (in *forkIntent) fill(ctx context.Context, g *guarding) error {
 // bear writes the children and their tokens, and that the parent bore them. Neither
 // reads anything: all that a child is stands in its parent's record and in the plan.
 func (in *forkIntent) bear(g *guarding, got reading) error {
-	now, state := g.q.Now, g.q.Changes[0].Old
+	now, state := g.q.Now, in.state
 	in.made = Fork{Children: make([]Session, 0, len(in.children))}
 	g.w.made = true
 	for i, id := range in.children {
@@ -67,7 +70,7 @@ func (in *forkIntent) bear(g *guarding, got reading) error {
 		told := r.told(g.q.Repo, g.base, Head{SHA: state, At: now}, now)
 		told.EndsAt = r.endsAt(g.base, now, time.Time{})
 		in.made.Children = append(in.made.Children, told)
-		g.a.Sessions[1+i] = id
+		g.a.Sessions[i] = id
 		if err := in.token(g, &r); err != nil {
 			return err
 		}
@@ -122,7 +125,7 @@ func (in *forkIntent) child(parent *record, id string, by Actor, now time.Time) 
 
 func (in *forkIntent) record(g *guarding, got reading) groupRecord {
 	return groupRecord{
-		ID: in.group, Parent: got.ID, Branch: got.Branch, State: g.q.Changes[0].Old, Keep: in.spec.KeepState, Idle: in.idle,
+		ID: in.group, Parent: got.ID, Branch: got.Branch, State: in.state, Keep: in.spec.KeepState, Idle: in.idle,
 		Pin: in.pin, At: g.q.Now, By: g.q.Actor, Children: in.children,
 	}
 }

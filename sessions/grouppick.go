@@ -72,7 +72,7 @@ func (k *Keeper) pickOnce(ctx context.Context, repo Repo, door Door, by Actor, i
 	}
 	m := Move{Intent: in, Changes: []Change{{Ref: all[0].ref(), Old: parent, New: winner}, {Ref: all[1].ref(), Old: winner, New: winner}}}
 	if err := k.move(ctx, repo, door, m, storeKey); err != nil {
-		return k.hasMoved(ctx, door, m), err
+		return k.hasMoved(ctx, door, m.Changes...), err
 	}
 	return false, nil
 }

@@ -93,7 +93,7 @@ func (g *guarding) read(ctx context.Context) error {
 	g.fences = make([][]byte, len(g.q.Changes))
 	n := len(g.fences)
 	if _, fork := g.q.Intent.(*forkIntent); fork {
-		n = 1 // the others' names are made for it: nobody has a fence there
+		n = 0 // the names are made for it: nobody has a fence there
 	}
 	keys := make([]string, 0, n+2)
 	for _, c := range g.q.Changes[:n] {
