@@ -389,6 +389,12 @@ func (s *Server) refusedDrain(x *exchange, r *http.Request) int64 {
 	return min(s.Limits.DrainBytes, 64<<10)
 }
 
+// leaves reports whether draining so much of a body will leave some of it, as far as
+// is known: the connection is of no use to its client then, which has to be told.
+func (s *Server) leaves(r *http.Request, drain int64) bool {
+	return r.ContentLength > drain || r.ContentLength < 0 && drain < s.Limits.DrainBytes
+}
+
 // fail answers with err, or cuts the connection when an answer has begun.
 func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	x.failure = err
@@ -402,10 +408,10 @@ func (s *Server) fail(x *exchange, r *http.Request, err error) {
 	}
 	waits, broken := x.awaitsContinue(r), x.body.broken()
 	known := x.who != nil && x.body != nil && drain > 0 && !waits && !broken
-	switch {
-	case known:
+	if known {
 		x.streamBoth()
-	case broken && !x.streams:
+	}
+	if !x.streams && (broken || known && s.leaves(r, drain)) {
 		x.Header().Set("Connection", "close")
 	}
 	var written *resultError
