@@ -95,7 +95,7 @@ var errorRows = []struct {
 	{"", &sessions.StateError{State: sessions.ViewOnly}, 409, "view_only", "conflict", false},
 	{"sessions.LeaseHeldError", &sessions.LeaseHeldError{}, 409, "lease_held", "conflict", false},
 	{"sessions.InUseError", &sessions.InUseError{}, 409, "in_use", "conflict", false},
-	{"sessions.LimitError", &sessions.LimitError{What: "max_live_sessions"}, 409, "no_slots", "conflict", false},
+	{"sessions.LimitError", &sessions.LimitError{What: "max_live"}, 409, "no_slots", "conflict", false},
 	{"", &sessions.LimitError{What: "max_fork_n"}, 400, "invalid_request", "invalid", false},
 	{"", &sessions.LimitError{What: sessions.LimitBatch}, 400, "invalid_request", "invalid", false},
 	{"sessions.ChildrenFailedError", &sessions.ChildrenFailedError{}, 409, "fork_failed", "conflict", false},

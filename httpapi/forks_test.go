@@ -75,7 +75,7 @@ func TestD05_ForkOverLimits(t *testing.T) {
 		t.Errorf("fork(9) = %v, want the limit's name", nine)
 	}
 	four := h.refused(409, "no_slots", ask{method: "POST", path: h.path("/sessions/p/fork"), token: h.write, body: meta{"n": 4}})
-	if !strings.Contains(four["detail"].(string), "max_live_sessions") {
+	if !strings.Contains(four["detail"].(string), "max_live") {
 		t.Errorf("fork(4) = %v, want the limit's name", four)
 	}
 	if got := ids(h.want(200, ask{path: h.path("/sessions"), token: h.read}).json(t)); !slices.Equal(got, []string{"p"}) {

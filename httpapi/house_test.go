@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,4 +110,20 @@ func (g *gate) refused(status int, want string, a ask) map[string]any {
 		g.t.Fatalf("%s %s = %d %s, want the code %s", first(a.method, "GET"), a.path, got.status, got.body, want)
 	}
 	return got.json(g.t)
+}
+
+// A value of the wrong type is told by the field's name, and not in the words of the
+// language that this is written in.
+func TestWrongTypesAreToldByField(t *testing.T) {
+	h := newHouse(t)
+	h.session(meta{"id": "s"})
+	for body, want := range map[string]string{
+		`{"action": "acquire", "holder": "h", "ttl_s": "soon"}`: "ttl_s may not be a string",
+		`{"action": 7, "holder": "h"}`:                          "action may not be a number",
+	} {
+		a := h.want(400, ask{method: "POST", path: h.path("/sessions/s/lease"), token: h.write, body: body})
+		if detail, _ := a.json(t)["detail"].(string); !strings.Contains(detail, want) || strings.Contains(string(a.body), "Go ") {
+			t.Errorf("lease with %s = %s, want %q", body, a.body, want)
+		}
+	}
 }

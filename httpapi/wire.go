@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -96,6 +97,10 @@ func unmarshal(b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		if request, ok := err.(*requestError); ok { //nolint:errorlint // what an UnmarshalJSON of ours gave comes back unwrapped
 			return request
+		}
+		var typ *json.UnmarshalTypeError
+		if errors.As(err, &typ) && typ.Field != "" {
+			return invalid("%s may not be a %s", typ.Field, typ.Value)
 		}
 		return invalid("body is not valid JSON for this call: %v", err)
 	}

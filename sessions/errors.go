@@ -91,7 +91,7 @@ func (e *InUseError) Error() string {
 const (
 	LimitForkN = "max_fork_n"                           // children of one fork
 	LimitBatch = "the children that fit into one batch" // the ledger's
-	LimitLive  = "max_live_sessions"                    // live sessions of a repo; there is room again when others end
+	LimitLive  = "max_live"                             // live sessions of a repo; there is room again when others end
 )
 
 // A LimitError says which limit a request is over.

@@ -153,7 +153,7 @@ func TestD05_ForkOverALimit(t *testing.T) {
 		{"none", "p", ForkSpec{N: 0}, "", ErrInvalid},
 		{"fewer than none", "p", ForkSpec{N: -1}, "", ErrInvalid},
 		{"over max_fork_n", "p", ForkSpec{N: 2_001}, "max_fork_n", nil},
-		{"over the live limit", "p", ForkSpec{N: 6}, "max_live_sessions", nil},
+		{"over the live limit", "p", ForkSpec{N: 6}, "max_live", nil},
 		{"over one batch by keys", "p", ForkSpec{N: 2_000, Token: &TokenSpec{}}, "the children that fit into one batch", nil},
 		{"over one batch by bytes", "p", ForkSpec{N: 200, Labels: many}, "the children that fit into one batch", nil},
 		{"no session", "q", ForkSpec{N: 1}, "", ErrNotFound},
