@@ -16,8 +16,23 @@ import (
 )
 
 // prepare reads the present state, gives verdicts, and makes the batch of the
-// changes that are left.
+// changes that are left. Whoever is refused is told of a clash of names before all
+// that is judged later, so that is looked for then.
 func (d *door) prepare(ctx context.Context, todo []int) (*prepared, error) {
+	p, err := d.prepareOnce(ctx, todo)
+	if err != nil || d.clashed || len(p.todo) == len(todo) || !slices.ContainsFunc(todo, d.asksForNew) {
+		return p, err
+	}
+	d.clashed = true
+	return d.prepareOnce(ctx, todo)
+}
+
+// asksForNew reports whether change i asks for a ref that is not there.
+func (d *door) asksForNew(i int) bool {
+	return d.results[i].Old.IsZero() && !d.results[i].New.IsZero()
+}
+
+func (d *door) prepareOnce(ctx context.Context, todo []int) (*prepared, error) {
 	st, err := d.judged(ctx, todo)
 	if err != nil {
 		return nil, err
@@ -72,6 +87,7 @@ func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
 		refused := false
 		for n, i := range todo {
 			res := &d.results[i]
+			res.Kind = kindBefore(res.Change) // what it was found to be may have been of another state
 			res.Err = d.judgeRef(st, n, res)
 			refused = refused || res.Err != nil
 		}
