@@ -56,7 +56,7 @@ func TestQuickstartWalksAndServes(t *testing.T) {
 			break
 		}
 	}
-	wantHas(t, "quickstart", said, "git clone", "git push", "curl", "'*=no-read'", "denied by policy", "precondition_failed", "diff")
+	wantHas(t, "quickstart", said, "git clone", "git push", "curl", "denied by policy", "precondition_failed", "stale epoch 1, session is at 2", "session.created", "diff")
 	resp, err := http.Get(strings.TrimSpace(url) + "/readyz")
 	if err != nil || resp.StatusCode != 200 {
 		t.Errorf("GET %s/readyz after the walk: %v %v", url, resp, err)
