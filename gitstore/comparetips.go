@@ -192,15 +192,3 @@ func (r *Repo) stepTrees(ctx context.Context, prefix string, before, after refpo
 	}
 	return nil
 }
-
-// treeEntries reads a tree; the zero id and the empty tree have no entries.
-func (r *Repo) treeEntries(ctx context.Context, tree refpolicy.OID) ([]treeEntry, error) {
-	if tree.IsZero() || tree == emptyTree {
-		return nil, ctx.Err()
-	}
-	data, err := r.typed(ctx, tree, TreeObject)
-	if err != nil {
-		return nil, err
-	}
-	return parseTree(data)
-}

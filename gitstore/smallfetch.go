@@ -250,11 +250,7 @@ func (s *smallPack) entry(ctx context.Context, e treeEntry, before []map[string]
 }
 
 func (s *smallPack) entries(ctx context.Context, oid refpolicy.OID) ([]treeEntry, error) {
-	data, err := s.r.typed(ctx, oid, TreeObject)
-	if err != nil {
-		return nil, err
-	}
-	list, err := parseTree(data)
+	list, err := s.r.treeEntries(ctx, oid)
 	s.work += len(list)
 	return list, err
 }

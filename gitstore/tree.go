@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -82,4 +83,16 @@ func endOf(e treeEntry, n int) byte {
 		return '/'
 	}
 	return 0
+}
+
+// treeEntries reads a tree; the zero id and the empty tree have no entries.
+func (r *Repo) treeEntries(ctx context.Context, tree refpolicy.OID) ([]treeEntry, error) {
+	if tree.IsZero() || tree == emptyTree {
+		return nil, ctx.Err()
+	}
+	data, err := r.typed(ctx, tree, TreeObject)
+	if err != nil {
+		return nil, err
+	}
+	return parseTree(data)
 }

@@ -19,21 +19,29 @@ const (
 	zeroID      = "0000000000000000000000000000000000000000"
 )
 
-// commitRows measures commits of one small file under compare-and-swap.
-func commitRows(ctx context.Context, w *workshop) ([]row, error) {
-	r, err := w.newRepo("commits")
-	if err != nil {
-		return nil, err
+// newBranchedRepo starts a server with a repo that has one commit, root, and a branch
+// at it for each of many clients: s/0, s/1 and so on.
+func (w *workshop) newBranchedRepo(name string) (r *repo, root string, err error) {
+	if r, err = w.newRepo(name); err != nil {
+		return nil, "", err
 	}
-	root, err := r.commit("main", statePath, states(1, stateBytes))
-	if err != nil {
-		return nil, err
+	if root, err = r.commit("main", statePath, states(1, stateBytes)); err != nil {
+		return nil, "", err
 	}
 	for i := range manyClients {
 		body := fmt.Sprintf(`{"target_branch":"s/%d","base_ref":"main"}`, i)
 		if err := r.post(r.path("/branches/create"), "application/json", strings.NewReader(body), nil); err != nil {
-			return nil, err
+			return nil, "", err
 		}
+	}
+	return r, root, nil
+}
+
+// commitRows measures commits of one small file under compare-and-swap.
+func commitRows(ctx context.Context, w *workshop) ([]row, error) {
+	r, root, err := w.newBranchedRepo("commits")
+	if err != nil {
+		return nil, err
 	}
 	floor, err := w.start("floor", "commit", filepath.Join(w.dir, "data-floor"))
 	if err != nil {

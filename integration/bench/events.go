@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,19 +33,9 @@ const (
 // left and counts what it is told: in life they are elsewhere. The figures of time have
 // limits for references.
 func eventsRows(_ context.Context, w *workshop) ([]row, error) {
-	r, err := w.newRepo("told")
+	r, root, err := w.newBranchedRepo("told")
 	if err != nil {
 		return nil, err
-	}
-	root, err := r.commit("main", statePath, states(1, stateBytes))
-	if err != nil {
-		return nil, err
-	}
-	for i := range manyClients {
-		body := fmt.Sprintf(`{"target_branch":"s/%d","base_ref":"main"}`, i)
-		if err := r.post(r.path("/branches/create"), "application/json", strings.NewReader(body), nil); err != nil {
-			return nil, err
-		}
 	}
 	all := w.committers(r, r.server.address, root)
 	crowded := func(work side) side {
