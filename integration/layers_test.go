@@ -41,7 +41,8 @@ var rooms = map[string]room{
 	"refpolicy/sigcheck":                {libraries: []string{openpgpLib, cryptoLib}},
 	"tokens":                            {ours: []string{"refpolicy", "gitstore/ledger"}, libraries: []string{jwtLib}},
 	"sessions":                          {ours: []string{"gitstore/ledger"}},
-	"sessions/snapshot":                 {ours: []string{"gitstore/ledger"}, libraries: []string{compressLib}},
+	"sessions/snapshot":                 {ours: []string{"gitstore/ledger"}, libraries: []string{compressLib, chunkerLib}},
+	"sessions/snapshot/snapshottest":    {ours: []string{"gitstore/ledger", "sessions/snapshot"}, kit: true},
 	"sessions/seal":                     {libraries: []string{compressLib}},
 	"httpapi":                           {ours: belowHTTP, libraries: []string{echoLib, prometheusLib}},
 	"httpapi/webhook":                   {ours: belowHTTP, libraries: []string{echoLib}},
@@ -63,6 +64,7 @@ const (
 	redisLib      = "github.com/redis/go-redis/v9"
 	goGitLib      = "github.com/go-git/go-git/v5"
 	compressLib   = "github.com/klauspost/compress"
+	chunkerLib    = "github.com/restic/chunker"
 	openpgpLib    = "github.com/ProtonMail/go-crypto"
 	cryptoLib     = "golang.org/x/crypto"
 	jwtLib        = "github.com/golang-jwt/jwt/v5"
