@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"sync/atomic"
 
@@ -15,6 +16,7 @@ type authority struct {
 	keys    *tokens.Keyring
 	signers atomic.Pointer[map[string]*sigcheck.Keys]
 	server  atomic.Pointer[tokens.ServerKeys] // nil: not opened
+	sealing atomic.Pointer[sealKeys]          // nil: not opened
 }
 
 // newAuthority gives one that believes nobody.
@@ -35,24 +37,33 @@ func (a *authority) apply(config Config) {
 	a.keys.Replace(config.Keys())
 }
 
-// openServerKeys opens the server's own keys, which are in folder, and makes the
-// first one if there is none.
+// openServerKeys opens the server's own keys, which are in folder, those that sign and
+// those that seal, and makes the first of each if there is none.
 func (a *authority) openServerKeys(folder string, log *slog.Logger) (*tokens.ServerKeys, error) {
 	keys, err := tokens.OpenServerKeys(folder, tokens.ServerKeyOptions{Logger: log})
 	if err != nil {
 		return nil, err
 	}
+	sealing, err := openSealKeys(folder, log)
+	if err != nil {
+		return nil, err
+	}
 	a.server.Store(keys)
+	a.sealing.Store(sealing)
 	return keys, nil
 }
 
-// rereadServerKeys reads the folder again, if it was opened: a new key signs from now
-// on, and what a removed one has signed is refused.
+// rereadServerKeys reads the folder again, if it was opened: new keys sign and seal from
+// now on, and what a removed one has signed or sealed is refused.
 func (a *authority) rereadServerKeys() error {
+	var errs []error
 	if keys := a.server.Load(); keys != nil {
-		return keys.Reload()
+		errs = append(errs, keys.Reload())
 	}
-	return nil
+	if keys := a.sealing.Load(); keys != nil {
+		errs = append(errs, keys.reload())
+	}
+	return errors.Join(errs...)
 }
 
 // VerifyCommit is nil if the raw commit is signed by a signing key of org, else

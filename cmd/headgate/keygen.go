@@ -11,14 +11,16 @@ import (
 	"github.com/headgate/headgate/tokens"
 )
 
-// keygenCmd makes the key pair with which an org's backend signs tokens, or a key
-// with which the server does. HEADGATE_SERVER is another command's: an address.
+// keygenCmd makes the key pair with which an org's backend signs tokens, the one that
+// its saves are sealed to, or the server's own. HEADGATE_SERVER is another command's: an
+// address.
 type keygenCmd struct {
-	Org    string `placeholder:"ORG" help:"The org that the key is for."`
-	Out    string `placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
-	Server bool   `env:"-" help:"Make a new key of the server, which signs the tokens it issues, instead of an org's."`
-	Keys   string `placeholder:"DIR" type:"path" help:"With --server: the folder of the server's keys, as serve has it."`
-	Retire string `env:"-" placeholder:"ID" help:"With --server: remove this key instead of making one."`
+	Org     string `placeholder:"ORG" help:"The org that the key is for."`
+	Out     string `placeholder:"DIR" type:"path" help:"The folder for ORG.key.pem and ORG.pub.pem; made when it is not there."`
+	Capture bool   `env:"-" help:"Make a capture key, to which saves are sealed, instead of an org's: capture.key.pem and capture.pub.pem."`
+	Server  bool   `env:"-" help:"Make new keys of the server instead of an org's: one signs the tokens it issues, one seals."`
+	Keys    string `placeholder:"DIR" type:"path" help:"With --server: the folder of the server's keys, as serve has it."`
+	Retire  string `env:"-" placeholder:"ID" help:"With --server: remove this key instead of making one."`
 }
 
 // Validate says what a command line lacks.
@@ -26,8 +28,10 @@ func (c *keygenCmd) Validate() error {
 	switch {
 	case !c.Server && c.Retire != "":
 		return errors.New("--retire goes with --server")
-	case !c.Server && (c.Org == "" || c.Out == ""):
-		return errors.New("want --org ORG --out DIR, or --server --keys DIR")
+	case c.Capture && (c.Server || c.Org != "" || c.Out == ""):
+		return errors.New("--capture wants --out DIR, and neither --org nor --server")
+	case !c.Server && !c.Capture && (c.Org == "" || c.Out == ""):
+		return errors.New("want --org ORG --out DIR, --capture --out DIR, or --server --keys DIR")
 	case c.Server && c.serverFolder() == "":
 		return errors.New("--server wants --keys DIR: the folder that serve has as --keys (keys in its data folder unless given)")
 	}
@@ -45,8 +49,11 @@ func (c *keygenCmd) serverFolder() string {
 // Run writes both files and says where, or writes nothing: files that are there
 // already stay as they are.
 func (c *keygenCmd) Run(out io.Writer) error {
-	if c.Server {
+	switch {
+	case c.Server:
 		return c.runServer(out)
+	case c.Capture:
+		return c.runCapture(out)
 	}
 	private, public, err := writeOrgKey(c.Out, c.Org)
 	if err != nil {
@@ -54,6 +61,17 @@ func (c *keygenCmd) Run(out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "%s  signs tokens for %s; keep it in your backend\n%s  goes to the server: --trust %s=%s\n",
 		private, c.Org, public, c.Org, public)
+	return err
+}
+
+// runCapture makes a capture key and says what its halves are for.
+func (c *keygenCmd) runCapture(out io.Writer) error {
+	private, public, err := writeCaptureKey(c.Out)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s  opens what is sealed; keep it, nobody can replace it\n%s  goes to sessions (capture_key) and runners (headgate snapshot save --seal %s)\n",
+		private, public, public)
 	return err
 }
 

@@ -14,7 +14,8 @@ import (
 // unless --keys names another.
 const serverKeysName = "keys"
 
-// runServer makes a new key of the server, or retires one, and says what comes next.
+// runServer makes new keys of the server, or retires one that signs, and says what
+// comes next.
 func (c *keygenCmd) runServer(out io.Writer) error {
 	folder := c.serverFolder()
 	if c.Retire != "" {
@@ -32,7 +33,12 @@ func (c *keygenCmd) runServer(out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("key %s is made, but servers will not start with this folder: %w", id, err)
 	}
-	_, err = io.WriteString(out, afterServerKey(folder, keys.List()))
+	sealing, err := addSealKey(folder, time.Now())
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s%s  is what saves are sealed to, from then on; older ones open what was sealed to them: keep them\n",
+		afterServerKey(folder, keys.List()), sealing)
 	return err
 }
 
