@@ -134,15 +134,25 @@ type Stage interface {
 
 // Users are those who use a snapshot: live sessions that were made from it.
 type Users interface {
-	// UsersOf names who uses the snapshot, and gives a condition that fails in the repo's
-	// space when there are others by the time a batch is applied.
-	UsersOf(ctx context.Context, repo RepoID, sha string) (sessions []string, nobody ledger.Check, err error)
-	// Session tells of the session a snapshot is saved for or was saved for; ok is false
-	// if there is none of that id.
+	// UsesOf tells how snapshots are used, in their order.
+	UsesOf(ctx context.Context, repo RepoID, commits ...string) ([]Use, error)
+	// Session tells of the session a snapshot is saved for or was saved for, as the
+	// repo's caller stands to it; ok is false if there is none of that id.
 	Session(ctx context.Context, repo Repo, id string) (s Owner, ok bool, err error)
 	// SetUsable tells a session that its last state can be restored, or cannot, and why: one that
-	// cannot makes it view-only.
+	// cannot makes it view-only. A session that is no more is no error.
 	SetUsable(ctx context.Context, repo RepoID, session string, usable bool, why string) error
+}
+
+// A Use is how a snapshot is used.
+type Use struct {
+	Sessions []string  // live ones that were made from it
+	Started  time.Time // when one was made from it last; zero: never
+	Freed    time.Time // when one that was made from it ended last
+	// Nobody fails in the repo's space when another session has been made since.
+	Nobody []ledger.Check
+	// Keys are what is kept of this in the repo's space: of no use when the snapshot is gone.
+	Keys []string
 }
 
 // An Owner is the session of a snapshot.
@@ -150,9 +160,14 @@ type Owner struct {
 	ID, Ref    string // Ref: of its workspace
 	Head       OID
 	Live       bool // it has not ended
+	EndedAt    time.Time
 	Labels     map[string]string
 	CaptureKey string // PEM; a sealed save must be wrapped to it
 	From       OID    // the snapshot it was made from; zero: none
+	Mine       bool   // the caller created it
+	// Fenced is why the caller's token is none of this session's, or an old one; nil: it
+	// may be, or is bound to no session. Closed is why nothing is saved in its state.
+	Fenced, Closed error
 }
 
 // GuardRequest and GuardAnswer are those of the store's one door, in plain words.
