@@ -27,6 +27,8 @@ redis-cli redis-tools
 nginx nginx-light
 fcgiwrap fcgiwrap
 gpg gnupg
+restic restic
+gcore gdb
 ssh-keygen openssh-client
 node nodejs
 npm npm
