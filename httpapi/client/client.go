@@ -93,10 +93,10 @@ func (w *watched) Read(p []byte) (int, error) {
 // refusal reads what a server says that does not do what it was asked.
 func refusal(resp *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	r := &ServerError{Status: resp.StatusCode}
+	r := &ServerError{Status: resp.StatusCode, Again: retryAfter(resp.Header)}
 	var said struct{ Error, Code string }
 	if json.Unmarshal(text, &said) == nil {
-		r.Code, r.Text = Printable(said.Code), Printable(said.Error)
+		r.Code, r.Text, r.Body = Printable(said.Code), Printable(said.Error), text
 	}
 	if r.Text == "" {
 		r.Text = http.StatusText(resp.StatusCode)

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Errors of asking.
@@ -29,6 +31,8 @@ type ServerError struct {
 	Status int    // of the answer; 0: told after the work had begun
 	Code   string // as in the API's error bodies
 	Text   string
+	Again  time.Duration   // when the server says that it may be tried again; 0: it says nothing
+	Body   json.RawMessage // the facts that go with the code; nil: there is no JSON
 }
 
 func (e *ServerError) Error() string {
