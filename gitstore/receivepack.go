@@ -23,7 +23,7 @@ func (r *Repo) ReceivePack(ctx context.Context, c Caller, q GitRequest) error {
 		return err
 	}
 	defer end()
-	in := bufio.NewReaderSize(q.In, 64<<10)
+	in := bufio.NewReader(q.In) // small: a pack is read past it, in large pieces
 	req, err := wire.ReadReceiveRequest(in, wire.Limits{RefUpdates: r.store.limits.RefsPerPush})
 	if err != nil {
 		text, ok := wire.ErrorText(err)

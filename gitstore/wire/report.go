@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/headgate/headgate/refpolicy"
 )
@@ -45,6 +46,10 @@ type Report struct {
 	Refs   []RefReport
 }
 
+// reportBuffers hold reports of any length until a packet is full. Nearly all are tiny,
+// and a buffer for each push would be most of what the push allocates.
+var reportBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, Sideband64k.payload()) }}
+
 // Encode writes the report in the given form and its flush-pkt; NoReport writes
 // nothing. Reasons are made one clean, bounded line. To a Sideband it goes as
 // band 1 in packets that are as full as can be.
@@ -52,7 +57,12 @@ func (p *Report) Encode(w io.Writer, form ReportForm) error {
 	if form == NoReport {
 		return nil
 	}
-	out := bufio.NewWriterSize(w, Sideband64k.payload())
+	out := reportBuffers.Get().(*bufio.Writer)
+	out.Reset(w)
+	defer func() {
+		out.Reset(nil)
+		reportBuffers.Put(out)
+	}()
 	e := &requestEncoder{out: out, pkt: NewWriter(out)}
 	unpack := "ok"
 	if p.Unpack != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -26,6 +27,25 @@ func TestReport_Encode(t *testing.T) {
 		if err := report.Encode(&got, form); err != nil || got.String() != want {
 			t.Errorf("Encode in form %d: %q, %v; want %q", form, &got, err, want)
 		}
+	}
+}
+
+// A server sends one report for each push: a buffer of its own for each would be most
+// of what a push allocates.
+func TestReport_EncodeAllocatesLittle(t *testing.T) {
+	report := &Report{Refs: []RefReport{{Ref: "refs/heads/main"}}}
+	var before, after runtime.MemStats
+	const times = 1000
+	runtime.ReadMemStats(&before)
+	for range times {
+		if err := report.Encode(io.Discard, ReportV2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	// The race detector has a pool forget a part of what it is given.
+	if each := (after.TotalAlloc - before.TotalAlloc) / times; each > MaxPacket/2 {
+		t.Errorf("Encode of a short report allocated %d bytes, want far less than a packet", each)
 	}
 }
 
