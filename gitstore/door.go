@@ -253,6 +253,7 @@ func (d *door) applied(p *prepared, res ledger.Result) {
 		}
 	}
 	if d.u.Pack != nil {
+		d.u.Pack.registered.Store(true)
 		d.r.addPack(d.u.Pack.Name)
 	}
 	if d.u.objectsIn != nil {

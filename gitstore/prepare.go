@@ -101,6 +101,9 @@ func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
 
 // proved takes out the changes whose objects refer to what the caller may not read.
 func (d *door) proved(ctx context.Context, todo []int) ([]int, error) {
+	if err := d.heldAll(ctx); err != nil {
+		return nil, err
+	}
 	if d.u.Proved {
 		return todo, nil
 	}
@@ -117,7 +120,7 @@ func (d *door) proved(ctx context.Context, todo []int) ([]int, error) {
 	if len(tips) == 0 {
 		return todo, nil
 	}
-	err := d.r.prove(ctx, d.u.Caller, d.g.fresh, tips, bases)
+	err := d.prove(ctx, tips, bases)
 	if err == nil || !refutes(err) {
 		return todo, err
 	}
@@ -127,7 +130,7 @@ func (d *door) proved(ctx context.Context, todo []int) ([]int, error) {
 		if res.New.IsZero() {
 			continue
 		}
-		if err := d.r.prove(ctx, d.u.Caller, d.g.fresh, []refpolicy.OID{res.New}, bases); err != nil {
+		if err := d.prove(ctx, []refpolicy.OID{res.New}, bases); err != nil {
 			if !refutes(err) {
 				return nil, err
 			}

@@ -31,6 +31,7 @@ type proof struct {
 	known   map[refpolicy.OID]ObjectType // stored objects that were proved readable
 	parents []refpolicy.OID              // the commits among them
 	depth   int                          // of the tree being walked
+	vouched bool                         // trees are not looked into
 }
 
 // link is an object that a tip, tag or commit names, and as what; 0 is any kind.
@@ -45,12 +46,20 @@ const maxTreeDepth = 2048
 // prove proves all new objects that the tips reach, and bases: stored objects that
 // the pack's deltas were made against.
 func (r *Repo) prove(ctx context.Context, c Caller, fresh freshObjects, tips, bases []refpolicy.OID) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.store.limits.ProofTimeout, ErrProofTimeout)
-	defer cancel()
-	p := &proof{
+	return newProof(r, c, fresh).inTime(ctx, tips, bases)
+}
+
+func newProof(r *Repo, c Caller, fresh freshObjects) *proof {
+	return &proof{
 		r: r, c: c, g: graph{r, fresh}, seen: map[refpolicy.OID]bool{},
 		need: map[refpolicy.OID]ObjectType{}, known: map[refpolicy.OID]ObjectType{},
 	}
+}
+
+// inTime is run, for as long as a proof may take.
+func (p *proof) inTime(ctx context.Context, tips, bases []refpolicy.OID) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.r.store.limits.ProofTimeout, ErrProofTimeout)
+	defer cancel()
 	err := p.run(ctx, tips, bases)
 	if err != nil && errors.Is(context.Cause(ctx), ErrProofTimeout) {
 		return ErrProofTimeout
@@ -67,7 +76,7 @@ func (p *proof) run(ctx context.Context, tips, bases []refpolicy.OID) error {
 		return err
 	}
 	// Oldest first, so that a new parent's own entries are proved before its child leans on them.
-	for i := len(commits) - 1; i >= 0; i-- {
+	for i := len(commits) - 1; i >= 0 && !p.vouched; i-- {
 		if err := p.stepCommit(ctx, commits[i]); err != nil {
 			return err
 		}

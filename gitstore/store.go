@@ -64,6 +64,7 @@ type Store struct {
 	// segments are parts of old logs, by name; logLooks is what keepLog remembers, by repo.
 	segments       *lru[string, []ledger.Entry]
 	logLooks       *lru[string, logLook]
+	stages         stages
 	segmentEntries int           // of one segment
 	low            chan struct{} // held by the one process of low priority that may run
 	moves          atomic.Int64  // batches of the door so far
@@ -185,6 +186,7 @@ func (s *Store) Close(ctx context.Context) error {
 		}
 		r.dir.Close()
 	}
+	s.stages.close()
 	s.stop()
 	s.closeReaders()
 	s.fetches.close()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -48,6 +49,13 @@ type Update struct {
 	// proofIn is the prune generation in which Proved was shown. If another one has
 	// begun the update gets its *ledger.CheckError and must be shown anew.
 	proofIn []byte
+	// Vouched says that whoever made the pack answers for the trees of its commits: what
+	// is in them is in the pack, or part of what Leans lead to. The door then proves the
+	// commits' parents alone, and that Leans are held, which keeps the rest.
+	Vouched bool
+	// Leans are commits that must be held, each by being where a ref is or by a live
+	// pin: else ErrUnreachable. It is not asked whether the caller may read them.
+	Leans []refpolicy.OID
 	// Checks and Sets must hold and are written in the same batch. A check that
 	// fails gives its *ledger.CheckError.
 	Checks []ledger.Check
@@ -80,6 +88,8 @@ type IncomingPack struct {
 	Appended []refpolicy.OID
 	// Kept leaves the files of a refused update to the caller, who may try again with them.
 	Kept bool
+
+	registered atomic.Bool
 }
 
 // RefResult is the verdict on one change; Err is nil if the ref is now at New.

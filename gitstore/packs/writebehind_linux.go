@@ -18,3 +18,16 @@ func beginWriting(path string, from, to int64) {
 	defer f.Close()
 	_ = syscall.SyncFileRange(int(f.Fd()), from, to-from, syncFileRangeWrite)
 }
+
+// beginWritingFile is beginWriting for an open file.
+func beginWritingFile(f File, from, to int64) {
+	c, ok := f.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) { _ = syscall.SyncFileRange(int(fd), from, to-from, syncFileRangeWrite) })
+}
