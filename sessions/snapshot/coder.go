@@ -33,6 +33,10 @@ func NewCoder() *Coder {
 	return &Coder{enc: enc, dec: dec}
 }
 
+// The level is the fastest: on chunks of 16 KiB that look like memory the default level
+// takes twice the time for frames a sixteenth smaller, and the better one three times for
+// a twelfth. What cannot shrink is given up within the first bytes, at several GB/s.
+
 // maxWindow is how far back a frame's matches reach: all of any chunk of pages.
 const maxWindow = MaxChunk
 
