@@ -30,6 +30,8 @@ var (
 	ErrSealNeeded = errors.New("session demands sealed saves")
 	// ErrBase: a base image is the operator's alone.
 	ErrBase = errors.New("base images belong to the operator")
+	// ErrByHand: a snapshot ref is moved by saving and deleting snapshots alone.
+	ErrByHand = errors.New("snapshot refs are moved by saves alone")
 	// ErrBusy: another save of the session is being made ready.
 	ErrBusy = errors.New("another save of the session is ending")
 	// ErrRange: no byte of the image is in the range.

@@ -1,7 +1,9 @@
 package snapshot
 
 import (
+	"cmp"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -36,4 +38,26 @@ type Limits struct {
 // ledger as well.
 type Keeper struct {
 	Options
+	looks looks
+}
+
+// New makes a Keeper.
+func New(o Options) *Keeper {
+	o.Limits = o.Limits.withDefaults()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return &Keeper{Options: o, looks: newLooks()}
+}
+
+// withDefaults gives zero fields their defaults.
+func (l Limits) withDefaults() Limits {
+	l.Cap = cmp.Or(l.Cap, 4<<30)
+	l.MaxCount = cmp.Or(l.MaxCount, 1_000_000)
+	l.UploadTTL = cmp.Or(l.UploadTTL, 24*time.Hour)
+	l.Uploads = cmp.Or(l.Uploads, 8)
+	l.ReapEvery = cmp.Or(l.ReapEvery, 5*time.Second)
+	l.Memory = cmp.Or(l.Memory, 30*24*time.Hour)
+	l.Workers = cmp.Or(l.Workers, min(4, runtime.NumCPU()))
+	return l
 }

@@ -52,13 +52,8 @@ func place(at time.Time, id string) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(math.MaxInt64-at.UnixMicro()))) + id
 }
 
-// placeID is the id that a place names.
-func placeID(place string) (id string, ok bool) {
-	if len(place) < 8 {
-		return "", false
-	}
-	return place[8:], true
-}
+// whenLength is how many bytes a place begins with before the id.
+const whenLength = 8
 
 // whenBytes puts times in byte order, oldest first.
 func whenBytes(at time.Time) string {
@@ -67,10 +62,10 @@ func whenBytes(at time.Time) string {
 
 // parseWhen reads what whenBytes begins with, and gives the rest.
 func parseWhen(s string) (at time.Time, rest string, ok bool) {
-	if len(s) < 8 {
+	if len(s) < whenLength {
 		return time.Time{}, "", false
 	}
-	return time.UnixMicro(int64(binary.BigEndian.Uint64([]byte(s[:8])))).UTC(), s[8:], true
+	return time.UnixMicro(int64(binary.BigEndian.Uint64([]byte(s[:whenLength])))).UTC(), s[whenLength:], true
 }
 
 // earliest is the earlier of two times of which zero is never.

@@ -24,6 +24,7 @@ type record struct {
 	Kind      string `json:"kind,omitempty"`
 	State     State  `json:"state"`
 	Reason    string `json:"reason,omitempty"`
+	Broken    bool   `json:"broken,omitempty"` // it was ready once, and cannot be restored any more
 
 	Size       int64             `json:"size,omitempty"`
 	Stored     int64             `json:"stored,omitempty"`
@@ -197,8 +198,8 @@ type standing struct {
 	Stale  bool      `json:"stale,omitempty"`  // the last save was over the cap
 	Cap    int64     `json:"cap,omitempty"`
 	Bytes  int64     `json:"bytes,omitempty"`
-	At     time.Time `json:"at,omitzero"` // of that save
-	Keep   int       `json:"keep,omitempty"`
+	At     time.Time `json:"at,omitzero"`    // of that save
+	Keep   *int      `json:"keep,omitempty"` // how many stay; nil: as the limits say
 }
 
 // storedStanding is a standing with the bytes it was read from.
