@@ -16,7 +16,7 @@ type Coder struct {
 	dec *zstd.Decoder
 }
 
-// NewCoder makes a Coder. It keeps about 1 MiB for each CPU.
+// NewCoder makes a Coder. It keeps about 2 MiB for each CPU.
 func NewCoder() *Coder {
 	cpus := runtime.GOMAXPROCS(0)
 	// A frame tells its content's length and has no checksum: the content's strong hash is known.
