@@ -16,7 +16,10 @@ import (
 type marks struct {
 	r     *Repo
 	packs []*markedPack // an object belongs to the first of them that holds it
-	loose map[refpolicy.OID]bool
+	// known is of the first of many packs, as many as listed.
+	known  *packs.Catalog
+	listed int
+	loose  map[refpolicy.OID]bool
 	// missing is called for an object that is in neither tier; an error ends the walk.
 	missing func(l link) error
 	// broken is called for one that cannot be read or is not what it is named as.
@@ -50,7 +53,28 @@ func (r *Repo) newMarks(list []livePack) (*marks, error) {
 			return nil, err
 		}
 	}
+	if len(m.packs) > catalogFrom {
+		open := make([]*packs.Pack, len(m.packs))
+		for n, p := range m.packs {
+			open[n] = p.Pack
+		}
+		m.known, m.listed = packs.NewCatalog(open), len(open)
+	}
 	return m, nil
+}
+
+// holders calls fn with each pack that may hold an object until it says false, in order.
+func (m *marks) holders(oid refpolicy.OID, fn func(p *markedPack) bool) {
+	more := true
+	if m.known != nil {
+		m.known.Each(oid, func(n int) bool {
+			more = fn(m.packs[n])
+			return more
+		})
+	}
+	for n := m.listed; more && n < len(m.packs); n++ {
+		more = fn(m.packs[n])
+	}
 }
 
 func (m *marks) add(l livePack, old bool) error {
@@ -70,12 +94,16 @@ func (m *marks) close() {
 
 // home is the pack an object belongs to and its place there; nil if it is in none.
 func (m *marks) home(oid refpolicy.OID) (*markedPack, int) {
-	for _, p := range m.packs {
-		if i, ok := p.Position(oid); ok {
-			return p, i
+	var home *markedPack
+	at := 0
+	m.holders(oid, func(p *markedPack) bool {
+		i, ok := p.Position(oid)
+		if ok {
+			home, at = p, i
 		}
-	}
-	return nil, 0
+		return !ok
+	})
+	return home, at
 }
 
 // marked reports whether a walk has met an object.

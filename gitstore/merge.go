@@ -14,6 +14,8 @@ const (
 	// bigBlobs is the size, in bytes, from which a pack of blobs is left as it is: it
 	// would be copied for nothing.
 	bigBlobs = 32 << 20
+	// bigSnapshots is the same for packs of chunks.
+	bigSnapshots = 128 << 20
 	// bigBlob is how many bytes a blob must take in a pack, deflated and without a
 	// delta, to be put into a pack of blobs when its pack is written anew.
 	bigBlob = 4 << 20
@@ -40,6 +42,7 @@ var mergeRules = []mergeRule{
 	{from: []string{kindSettled}, to: kindMerged, all: true, alone: true},
 	{from: []string{kindMerged, kindPushed}, to: kindMerged},
 	{from: []string{kindBlobs}, to: kindBlobs},
+	{from: []string{kindSnapshot}, to: kindSnapshot},
 }
 
 // merge unites small packs, so that reading and git look into few: in the end each is
@@ -73,7 +76,7 @@ func (r *Repo) merge(ctx context.Context, least int) (merged int, err error) {
 func mergeable(list []livePack, rule mergeRule, most int64) []livePack {
 	var group []livePack
 	for _, p := range list {
-		if slices.Contains(rule.from, p.rec.Kind) && p.rec.Size <= most && (p.rec.Kind != kindBlobs || p.rec.Size < bigBlobs) {
+		if slices.Contains(rule.from, p.rec.Kind) && p.rec.Size <= most && !leftAlone(p.rec) {
 			group = append(group, p)
 		}
 	}
@@ -89,6 +92,17 @@ func mergeable(list []livePack, rule mergeRule, most int64) []livePack {
 		sum += p.rec.Size
 	}
 	return group[:n]
+}
+
+// leftAlone reports whether a pack is too large to be copied for what that brings.
+func leftAlone(rec packRecord) bool {
+	switch rec.Kind {
+	case kindBlobs:
+		return rec.Size >= bigBlobs
+	case kindSnapshot:
+		return rec.Size >= bigSnapshots
+	}
+	return false
 }
 
 // anyReplaced reports whether another upkeep has replaced one of the packs meanwhile;
@@ -114,10 +128,17 @@ func (r *Repo) mergeGroup(ctx context.Context, rule mergeRule, group []livePack)
 	if rule.all {
 		job.deltas = newDeltas
 	}
-	for _, p := range group {
-		job.packs = append(job.packs, p.name)
+	names := make([]string, len(group))
+	for n, p := range group {
+		names[n] = p.name
 	}
-	if rule.to != kindBlobs {
+	if rule.to == kindSnapshot {
+		// By name, since git would walk the trees over all chunks of a list of packs.
+		job.feed = func(w io.Writer) error { return r.feedAll(ctx, names, w) }
+	} else {
+		job.packs = names
+	}
+	if job.packs != nil && rule.to != kindBlobs {
 		if err := r.parkLarge(ctx, s, &job); err != nil {
 			return err
 		}
@@ -151,6 +172,25 @@ func (r *Repo) parkLarge(ctx context.Context, s *swap, job *packJob) error {
 		return err
 	}
 	s.new, job.without = append(s.new, made), made.Name
+	return nil
+}
+
+// feedAll names all objects of packs, in the order of their files.
+func (r *Repo) feedAll(ctx context.Context, names []string, w io.Writer) error {
+	for _, name := range names {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		p, err := r.dir.Pack(name)
+		if err != nil {
+			return err
+		}
+		err = writeIDs(w, p.ByOffset())
+		p.Release()
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -63,13 +63,16 @@ const (
 // indexNeed says whether a repo with these live packs wants a new index, and, if not
 // yet, whether time alone will make it want one.
 func indexNeed(old *indexRecord, list []livePack, now time.Time, least int, force bool) (need, later bool) {
+	if len(list) == 0 {
+		return false, false
+	}
 	objects, named := 0, map[string]bool{}
 	for _, p := range list {
 		objects += p.rec.Objects
 		named[p.name] = true
 	}
 	if old == nil {
-		return len(list) > 0 && (force || objects >= least), false
+		return force || objects >= least, false
 	}
 	stale := slices.ContainsFunc(old.Packs, func(name string) bool { return !named[name] })
 	changed := max(objects-old.Objects, old.Objects-objects)
@@ -96,6 +99,8 @@ func (r *Repo) writeIndex(ctx context.Context, force bool) (written bool, err er
 	if err != nil {
 		return false, fmt.Errorf("write index: %w", err)
 	}
+	// No clone and no fetch asks for a chunk.
+	list = slices.DeleteFunc(list, func(p livePack) bool { return p.rec.Kind == kindSnapshot })
 	now, err := r.ledger.Now(ctx)
 	if err != nil {
 		return false, fmt.Errorf("write index: %w", err)

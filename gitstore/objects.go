@@ -224,15 +224,14 @@ func (r *Repo) hot(ctx context.Context, oid refpolicy.OID) (hotObject, error) {
 
 // packWith gives the pack that holds oid with a reference to release, or nil.
 func (r *Repo) packWith(oid refpolicy.OID) (*packs.Pack, error) {
+	list := r.packList.Load()
+	if list != nil && len(*list) > catalogFrom {
+		return r.catalogs.look(r, list, oid)
+	}
 	for _, name := range r.packNames() {
-		p, err := r.dir.Pack(name)
-		if err != nil {
-			return nil, err
+		if p, err := r.packHolding(name, oid); p != nil || err != nil {
+			return p, err
 		}
-		if p.Has(oid) {
-			return p, nil
-		}
-		p.Release()
 	}
 	return nil, nil
 }

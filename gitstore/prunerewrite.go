@@ -40,7 +40,7 @@ func (p *pruning) replacePacks(ctx context.Context) (err error) {
 func (p *pruning) rewriteKind(ctx context.Context, s *swap, kind string, rewrite []*markedPack) error {
 	large := map[refpolicy.OID]bool{}
 	for _, pack := range rewrite {
-		if pack.rec.Kind != kind || kind == kindBlobs {
+		if pack.rec.Kind != kind || kind == kindBlobs || kind == kindSnapshot {
 			continue
 		}
 		ids, err := pack.LargeBlobs(bigBlob)
@@ -140,15 +140,14 @@ func (p *pruning) survivors(w io.Writer, kind string, rewrite []*markedPack, pic
 // movesFrom reports whether a needed object is to be copied out of pack: none of the
 // packs that stay holds it, and pack is the first of those that go.
 func (p *pruning) movesFrom(pack *markedPack, oid refpolicy.OID, goes map[*markedPack]bool) bool {
-	first := true
-	for _, other := range p.marks.packs {
+	first, moves := true, true
+	p.marks.holders(oid, func(other *markedPack) bool {
 		if other == pack {
 			first = false
-			continue
+		} else if (first || !goes[other]) && other.Has(oid) {
+			moves = false
 		}
-		if (first || !goes[other]) && other.Has(oid) {
-			return false
-		}
-	}
-	return true
+		return moves
+	})
+	return moves
 }

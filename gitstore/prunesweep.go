@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/gitstore/ledger"
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -16,7 +17,7 @@ func (p *pruning) forgetDead(ctx context.Context, gone []*markedPack) error {
 	var dead []refpolicy.OID
 	for _, pack := range gone {
 		for i := range pack.Count() {
-			if oid := pack.OID(i); !p.marks.marked(oid) {
+			if oid := pack.OID(i); !p.marks.marked(oid) && p.named(pack, oid) {
 				dead = append(dead, oid)
 			}
 			if len(dead) == ledger.BulkKeys/4 || i == pack.Count()-1 {
@@ -28,6 +29,20 @@ func (p *pruning) forgetDead(ctx context.Context, gone []*markedPack) error {
 		}
 	}
 	return nil
+}
+
+// named reports whether the ledger or a cache may know of a dead object by name. Of the
+// many in packs of chunks only commits are worth asking the ledger for.
+func (p *pruning) named(pack *markedPack, oid refpolicy.OID) bool {
+	if pack.rec.Kind != kindSnapshot {
+		return true
+	}
+	t, _, err := pack.Header(oid)
+	if err != nil || t == packs.Commit || t == packs.Tag {
+		return true
+	}
+	p.r.store.cache.drop(objectID{p.r.id, oid})
+	return false
 }
 
 func (p *pruning) forget(ctx context.Context, dead []refpolicy.OID) error {

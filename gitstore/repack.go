@@ -57,7 +57,7 @@ func (j packJob) args() []string {
 	if j.deltas == newDeltas {
 		args = append(args, "--no-reuse-delta")
 	}
-	if j.kind == kindBlobs {
+	if j.kind == kindBlobs || j.kind == kindSnapshot {
 		args = append(args, "--window=0")
 	}
 	return args

@@ -43,6 +43,8 @@ type Repo struct {
 	packList atomic.Pointer[[]string] // names of live packs, likely ones first
 	oldPacks atomic.Pointer[[]string] // names of condemned packs that are not removed yet
 
+	catalogs catalogs // of many packs
+
 	heat heat
 	hots hotPacks
 
