@@ -10,6 +10,7 @@ type cli struct {
 	Keygen     keygenCmd     `cmd:"" help:"Make an org's signing key and its public key, or a key of the server."`
 	Token      tokenCmd      `cmd:"" help:"Sign a token and print it."`
 	Session    sessionCmd    `cmd:"" help:"Make, list and end sessions, and all that belongs to them."`
+	Snapshot   snapshotCmd   `cmd:"" help:"Save, restore and list memory images of sessions."`
 	Deny       denyCmd       `cmd:"" help:"Refuse tokens that have leaked, although they are good."`
 	GC         gcCmd         `cmd:"" name:"gc" help:"Remove what no ref and no pin leads to, and merge packs."`
 	Fsck       fsckCmd       `cmd:"" help:"Check repos: every object, all history, all indexes."`
