@@ -59,8 +59,8 @@ func (k *Keeper) completeCreate(s *CreateSpec) error {
 	idle := *s.IdleTimeout
 	s.IdleTimeout = &idle
 	switch {
-	case s.FromSession != "" && s.BaseRef != "":
-		return invalidf("a session begins from a ref or from another session, not from both")
+	case s.FromSession != "" && s.BaseRef != "" || s.FromSnapshot != nil && s.FromSession+s.BaseRef != "":
+		return invalidf("a session begins from a ref, from another session or from a snapshot, not from two")
 	case len(s.Branch) > maxBranchBytes:
 		return invalidf("branch of %d bytes, at most %d", len(s.Branch), maxBranchBytes)
 	case len(s.CaptureKey) > maxCaptureKey:
@@ -88,6 +88,9 @@ func (k *Keeper) completeCreate(s *CreateSpec) error {
 
 // baseOf is the commit that the session's branch begins at.
 func (k *Keeper) baseOf(ctx context.Context, repo Repo, door Door, spec CreateSpec) (string, error) {
+	if spec.FromSnapshot != nil {
+		return spec.FromSnapshot.Workspace, nil
+	}
 	if spec.FromSession == "" {
 		rev := spec.BaseRef
 		if rev == "" {
@@ -163,6 +166,12 @@ func (in *createIntent) fill(ctx context.Context, g *guarding) error {
 	}
 	if r.Parent != "" {
 		if err := g.bear(ctx, r.Parent); err != nil {
+			return err
+		}
+	}
+	if spec.FromSnapshot != nil {
+		r.Parent, r.From = spec.FromSnapshot.Session, spec.FromSnapshot.SHA
+		if err := g.startFromSnapshot(ctx, spec.FromSnapshot); err != nil {
 			return err
 		}
 	}

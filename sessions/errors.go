@@ -27,6 +27,8 @@ var (
 	ErrForeignSession = errors.New("token is bound to another session")
 	// ErrBadCursor: a cursor is none that this list gave.
 	ErrBadCursor = errors.New("malformed cursor")
+	// ErrSnapshotGone: the snapshot that a session was to be made from is being deleted.
+	ErrSnapshotGone = errors.New("snapshot is being deleted")
 	// ErrPicked: another child has been picked, or the group is closed.
 	ErrPicked = errors.New("fork has its winner or is closed")
 )

@@ -72,7 +72,7 @@ func (k *Keeper) forkOnce(ctx context.Context, repo Repo, door Door, by Actor, i
 		return false, err
 	}
 	if err := k.move(ctx, repo, door, m, storeKey); err != nil {
-		return k.hasMoved(ctx, door, Change{Ref: in.ref, Old: in.state}), err
+		return in.spec.FromSnapshot == nil && k.hasMoved(ctx, door, Change{Ref: in.ref, Old: in.state}), err
 	}
 	return false, nil
 }
@@ -106,6 +106,9 @@ func (k *Keeper) planFork(id string, spec ForkSpec) (*forkIntent, error) {
 	}
 	if err := validLabels(spec.Labels); err != nil {
 		return nil, err
+	}
+	if from := spec.FromSnapshot; from != nil && from.Session != id {
+		return nil, invalidf("snapshot %s is not one of the session", from.SHA)
 	}
 	if spec.Token != nil {
 		g, err := k.grant(*spec.Token)
@@ -153,6 +156,9 @@ func (in *forkIntent) move(ctx context.Context, door Door) (Move, error) {
 	}
 	if in.state = heads[0].SHA; in.state == "" {
 		return Move{}, ErrNotFound // it ended just now
+	}
+	if in.spec.FromSnapshot != nil {
+		in.state = in.spec.FromSnapshot.Workspace
 	}
 	m := Move{Intent: in, Changes: make([]Change, 0, len(in.children))}
 	m.Pins = []NewPin{{ID: in.pin, SHA: in.state, Holder: groupDueID(in.group)}}

@@ -43,6 +43,11 @@ func (in *forkIntent) fill(ctx context.Context, g *guarding) error {
 	if !got.live() {
 		return &StateError{ID: got.ID, State: got.State}
 	}
+	if in.spec.FromSnapshot != nil {
+		if err := g.startFromSnapshot(ctx, in.spec.FromSnapshot); err != nil {
+			return err
+		}
+	}
 	if err := in.bear(g, got); err != nil {
 		return err
 	}
@@ -107,6 +112,9 @@ func (in *forkIntent) child(parent *record, id string, by Actor, now time.Time) 
 	r := record{
 		ID: id, Branch: childBranch(id), Epoch: 1, State: Active, Labels: in.labelsOf(parent), Parent: parent.ID, Group: in.group,
 		CreatedAt: now, CreatedBy: by, UsedAt: now, Idle: parent.Idle, Unused: parent.Unused, CaptureKey: parent.CaptureKey,
+	}
+	if in.spec.FromSnapshot != nil {
+		r.From = in.spec.FromSnapshot.SHA
 	}
 	if in.spec.Idle != nil {
 		r.Idle = *in.spec.Idle

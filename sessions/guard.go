@@ -43,6 +43,7 @@ type guarding struct {
 	by     reader
 	base   epochBase
 	fences [][]byte // as read, by place of the change; nil for a ref without
+	branch []string // whose fence that is, by place: the ref itself, or of a snapshot ref its session's
 	w      *writing
 	a      GuardAnswer
 	cause  Cause
@@ -90,14 +91,17 @@ func (k *Keeper) guard(ctx context.Context, q GuardRequest, by reader) (GuardAns
 
 // read reads the fences of the refs, and whether the token was revoked.
 func (g *guarding) read(ctx context.Context) error {
-	g.fences = make([][]byte, len(g.q.Changes))
+	g.fences, g.branch = make([][]byte, len(g.q.Changes)), make([]string, len(g.q.Changes))
 	n := len(g.fences)
 	if _, fork := g.q.Intent.(*forkIntent); fork {
 		n = 0 // the names are made for it: nobody has a fence there
 	}
 	keys := make([]string, 0, n+2)
-	for _, c := range g.q.Changes[:n] {
-		keys = append(keys, fenceKey(c.Ref))
+	for i, c := range g.q.Changes {
+		g.branch[i] = c.Ref
+		if i < n {
+			keys = append(keys, fenceOf(c.Ref))
+		}
 	}
 	// A customer's token may say any sid and jti. One that is longer than ours was never
 	// revoked here, and would be no key.
@@ -112,6 +116,9 @@ func (g *guarding) read(ctx context.Context) error {
 		return err
 	}
 	copy(g.fences, got[:n])
+	if err := g.throughSnapshots(n); err != nil {
+		return err
+	}
 	if g.base, err = decodeBase(got[n]); err != nil {
 		return err
 	}
@@ -135,7 +142,7 @@ func (g *guarding) pass(ctx context.Context, i int, planned bool) error {
 	raw := g.fences[i]
 	if raw == nil {
 		if actor.Session != "" && !planned {
-			return g.foreign(ctx, c.Ref)
+			return g.foreign(ctx, g.branch[i])
 		}
 		return nil
 	}
@@ -144,7 +151,7 @@ func (g *guarding) pass(ctx context.Context, i int, planned bool) error {
 		return err
 	}
 	g.a.Sessions[i] = f.id
-	g.check(ledger.Equal(fenceKey(c.Ref), raw))
+	g.check(ledger.Equal(fenceKey(g.branch[i]), raw))
 	if actor.Session != "" && actor.Session != f.id {
 		return ErrForeignSession
 	}
@@ -154,7 +161,7 @@ func (g *guarding) pass(ctx context.Context, i int, planned bool) error {
 		}
 		g.check(g.base.check())
 	}
-	if f.state != Active && !planned {
+	if f.state != Active && !planned && !g.anyState() {
 		return &StateError{ID: f.id, State: f.state}
 	}
 	return nil
@@ -176,7 +183,7 @@ func (g *guarding) foreign(ctx context.Context, ref string) error {
 // endDeleted ends the sessions whose branches are deleted.
 func (g *guarding) endDeleted(ctx context.Context) error {
 	for i, c := range g.q.Changes {
-		if c.New != "" || c.Old == c.New || g.fences[i] == nil {
+		if c.New != "" || c.Old == c.New || g.fences[i] == nil || g.branch[i] != c.Ref {
 			continue
 		}
 		got, err := g.load(ctx, g.a.Sessions[i])

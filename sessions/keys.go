@@ -18,6 +18,9 @@ const (
 	liveKey     = "session-live"   // how many sessions have not ended
 	baseKey     = "epoch-base"     // what is added to every epoch of a record
 	revokedKeys = "session-revoked/"
+	fromKeys    = "session-from/"         // session-from/<snapshot sha>/<id>: live sessions made from it
+	startedKeys = "session-from-started/" // session-from-started/<snapshot sha> -> when one was made from it last
+	unusedKeys  = "session-from-freed/"   // session-from-freed/<snapshot sha> -> when one of them ended last
 )
 
 // markKeys in the server's space name repos that have, or had, sessions.
@@ -33,6 +36,13 @@ func markKey(repoID string) string { return markKeys + repoID }
 
 // childPrefix is where the live children of a session stand.
 func childPrefix(parent string) string { return childKeys + parent + "/" }
+
+// fromPrefix is where the live sessions stand that were made from a snapshot.
+func fromPrefix(sha string) string { return fromKeys + sha + "/" }
+
+func startedKey(sha string) string { return startedKeys + sha }
+
+func unusedKey(sha string) string { return unusedKeys + sha }
 
 // revokedKey exists once the tokens of a family are revoked: a token and those that
 // it was renewed to.

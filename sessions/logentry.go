@@ -38,10 +38,12 @@ type sessionData struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Branch    string            `json:"branch,omitempty"`
 	ParentID  string            `json:"parent_id,omitempty"`
+	From      string            `json:"from_snapshot,omitempty"`
 	GroupID   string            `json:"group_id,omitempty"`
 	ExpiresAt time.Time         `json:"expires_at,omitzero"`
 	IdleS     float64           `json:"idle_timeout_s,omitempty"`
 	UnusedS   float64           `json:"ttl_unused_s,omitempty"`
+	Reason    string            `json:"reason,omitempty"` // why it is view-only, or is not any more
 }
 
 type leaseData struct {
@@ -58,7 +60,7 @@ type endedData struct {
 // data is what an event tells of the record as it is then.
 func (r *record) data(base epochBase, now time.Time) sessionData {
 	d := sessionData{
-		State: r.State, Epoch: base.told(r.Epoch), Labels: r.Labels, Branch: r.Branch, ParentID: r.Parent, GroupID: r.Group,
+		State: r.State, Epoch: base.told(r.Epoch), Labels: r.Labels, Branch: r.Branch, ParentID: r.Parent, From: r.From, GroupID: r.Group,
 		ExpiresAt: r.ExpiresAt, IdleS: r.Idle.Seconds(), UnusedS: r.Unused.Seconds(),
 	}
 	if l := r.leaseAt(now, base); l != nil {

@@ -112,7 +112,7 @@ func (r *record) told(repo Repo, base epochBase, head Head, now time.Time) Sessi
 	s := Session{
 		ID: r.ID, Repo: repo, Branch: r.Branch, Ref: r.ref(), BaseSHA: r.Base, HeadSHA: head.SHA,
 		Epoch: base.told(r.Epoch), State: r.State, Lease: r.leaseAt(now, base),
-		Labels: r.clone().Labels, ParentID: r.Parent, GroupID: r.Group,
+		Labels: r.clone().Labels, ParentID: r.Parent, FromSnapshot: r.From, GroupID: r.Group,
 		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, UsedAt: latest(r.UsedAt, head.At),
 		ExpiresAt: r.ExpiresAt, IdleTimeout: r.Idle, TTLUnused: r.Unused,
 		EndedAt: r.EndedAt, EndCause: r.Cause, CaptureKey: r.CaptureKey,

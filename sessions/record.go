@@ -29,7 +29,9 @@ type record struct {
 
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"`
-	Group  string            `json:"group,omitempty"`
+	// From is the snapshot it was made from.
+	From  string `json:"from_snapshot,omitempty"`
+	Group string `json:"group,omitempty"`
 	// Lost: another child of its group was picked.
 	Lost bool `json:"lost,omitempty"`
 	// Bore: it has or had children, so that it is worth looking for live ones.
@@ -49,6 +51,9 @@ type record struct {
 	EndedAt    time.Time `json:"ended_at,omitzero"`
 	Cause      Cause     `json:"cause,omitempty"`
 	CaptureKey string    `json:"capture_key,omitempty"`
+	// Was is the state before its last snapshot turned out to be of no use; empty when
+	// it is not view-only for that.
+	Was State `json:"was,omitempty"`
 }
 
 // A leaseRecord is a lease as a record has it. One that was given under another

@@ -57,7 +57,9 @@ type Session struct {
 	Lease    *Lease // nil when there is no live one
 	Labels   map[string]string
 	ParentID string // session whose state it was made from
-	GroupID  string // fork it came from
+	// FromSnapshot is the snapshot it was made from, a full id; empty: it was made of none.
+	FromSnapshot string
+	GroupID      string // fork it came from
 
 	CreatedAt time.Time
 	CreatedBy Actor

@@ -13,6 +13,7 @@ type CreateSpec struct {
 	BaseRef       string // branch, tag or full id; empty: HEAD of the repo, or the state of FromSession
 	BaseEphemeral bool
 	FromSession   string // another session's present state; it becomes the parent
+	FromSnapshot  *SnapshotState
 	Labels        map[string]string
 	Holder        string // empty: the session begins without a lease
 	LeaseTTL      time.Duration
@@ -21,6 +22,17 @@ type CreateSpec struct {
 	TTLUnused     time.Duration
 	CaptureKey    string
 	Once          *ledger.Once[Session]
+}
+
+// A SnapshotState is a snapshot that sessions are made from: they begin at the commit of
+// the workspace that it belongs to, and its session becomes their parent.
+type SnapshotState struct {
+	SHA       string
+	Workspace string // full id
+	Session   string // whose snapshot it is; it may have ended
+	// Ready must hold, in the repo's space, when the batch is applied: the snapshot is
+	// not being deleted.
+	Ready ledger.Check
 }
 
 // A Filter narrows a list; empty fields let everything through.
@@ -104,7 +116,10 @@ type ForkSpec struct {
 	StateIdle *time.Duration // how long a kept state stays with no child made of it; nil: the default, 0: for ever
 	Wait      time.Duration  // how long to wait for what runners report of the children
 	Strict    bool           // a child that failed by then makes the fork a *ChildrenFailedError
-	Once      *ledger.Once[Fork]
+	// FromSnapshot is a snapshot of the session that the children are made from, not its
+	// present state; nil: that.
+	FromSnapshot *SnapshotState
+	Once         *ledger.Once[Fork]
 }
 
 // A Fork is a group with its children: as it was made, or as it is now.

@@ -16,6 +16,8 @@ type writing struct {
 	rider ledger.Rider
 	live  int64               // by how many the live sessions grow
 	freed map[string]struct{} // sessions that lose a child
+	// unused are snapshots that lose a session made from them.
+	unused map[string]struct{}
 	// members says by how many the live children of groups grow.
 	members map[string]int64
 	// made says that new sessions have ids that were made for them: nobody else has one.
@@ -63,10 +65,21 @@ func (w *writing) fence(old stored, r *record) {
 		w.live--
 		w.member(r.Group, -1)
 		w.ended = append(w.ended, r.ID)
-		if r.Parent != "" {
+		if r.bornTo() {
 			w.freed[r.Parent] = struct{}{}
 		}
+		if r.From != "" {
+			w.release(r.From)
+		}
 	}
+}
+
+// release notes that a snapshot loses a session that was made from it.
+func (w *writing) release(sha string) {
+	if w.unused == nil {
+		w.unused = map[string]struct{}{}
+	}
+	w.unused[sha] = struct{}{}
 }
 
 // dueOf is when the reaper has to look at r. A look that is asked for already stays
@@ -104,6 +117,9 @@ func (w *writing) done(maxLive int) ledger.Rider {
 		w.set(dueKey(w.now, parent), nil)
 		w.due = earliest(w.due, w.now)
 	}
+	for sha := range w.unused {
+		w.set(unusedKey(sha), []byte(whenBytes(w.now)))
+	}
 	return w.rider
 }
 
@@ -130,6 +146,10 @@ func indexRider(old stored, r *record) (rider ledger.Rider) {
 	return rider
 }
 
+// bornTo reports whether its parent must stay while it lives. One that was made from a
+// snapshot by itself needs that, not the session it is of.
+func (r *record) bornTo() bool { return r.Parent != "" && (r.From == "" || r.Group != "") }
+
 // places are the keys under which a session is found besides its own.
 func (r *record) places() []string {
 	at := place(r.CreatedAt, r.ID)
@@ -142,9 +162,12 @@ func (r *record) places() []string {
 	}
 	if r.Parent != "" {
 		keys = append(keys, byParent(r.Parent)+at)
-		if r.live() {
+		if r.live() && r.bornTo() {
 			keys = append(keys, childPrefix(r.Parent)+r.ID)
 		}
+	}
+	if r.From != "" && r.live() {
+		keys = append(keys, fromPrefix(r.From)+r.ID)
 	}
 	if !r.Due.IsZero() {
 		keys = append(keys, dueKey(r.Due, r.ID))
