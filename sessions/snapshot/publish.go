@@ -69,6 +69,9 @@ func (p *planned) move(in *publishIntent) Move {
 		Pack:    in.m.Pack, Intent: in,
 		Pins: []NewPin{{ID: pinID(in.m.Commit), Holder: PinPrefix + in.m.Commit.String(), Commit: in.m.Commit}},
 	}
+	if p.base != nil {
+		m.Leans = []OID{p.base.Commit}
+	}
 	if p.spec.MoveWorkspace && p.workspace != p.owner.Head {
 		m.Changes = append(m.Changes, Change{Ref: p.owner.Ref, Old: p.owner.Head, New: p.workspace})
 	}
