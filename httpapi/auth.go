@@ -23,6 +23,7 @@ type request struct {
 	repo *gitstore.Repo // where the route opens one
 	id   string         // of what else the path names, where the route has {id}
 	part string         // of what belongs to that, where the route has {part}
+	hash string         // of a chunk, where the route has {hash}
 
 	// stale is set on routes for evenStale tokens: the session was taken over.
 	stale *sessions.StaleEpochError
@@ -80,6 +81,9 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	if q.part, err = param(ctx, "part"); err != nil {
 		return err
 	}
+	if q.hash, err = param(ctx, "hash"); err != nil {
+		return err
+	}
 	if q.who.Issued {
 		if err := s.confine(rt, q); err != nil {
 			return err
@@ -92,6 +96,9 @@ func (s *Server) admit(rt *route, q *request, ctx echo.Context) error {
 	}
 	if rt.sessions && s.Sessions == nil {
 		return &requestError{kind: kindNotSupported, text: "this server keeps no sessions"}
+	}
+	if rt.snapshots && s.Snapshots == nil {
+		return errNoSnapshots
 	}
 	if rt.access == repoOpen && q.repo == nil {
 		q.repo, err = s.Store.Repo(q.ctx(), q.who.Org, q.name)

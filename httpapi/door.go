@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -15,12 +14,15 @@ import (
 type door struct {
 	repo *gitstore.Repo
 	c    gitstore.Caller
+	// kept is a snapshot that the caller may read: what its workspace commit leads to is
+	// the caller's to begin from, whatever refs reach it. Empty: there is none.
+	kept string
 }
 
 var _ sessions.Door = door{}
 
 // NewDoor is repo as c may see and move it.
-func NewDoor(repo *gitstore.Repo, c gitstore.Caller) sessions.Door { return door{repo, c} }
+func NewDoor(repo *gitstore.Repo, c gitstore.Caller) sessions.Door { return door{repo: repo, c: c} }
 
 // Resolve implements sessions.Door.
 func (d door) Resolve(ctx context.Context, rev string, ephemeral bool) (string, error) {
@@ -76,6 +78,13 @@ func (d door) Move(ctx context.Context, m sessions.Move) error {
 			return fmt.Errorf("pin %s: %w", p.ID, err)
 		}
 		u.Pins = append(u.Pins, gitstore.NewPin{ID: p.ID, OID: oid, Holder: p.Holder})
+	}
+	if d.kept != "" {
+		id, err := refpolicy.ParseOID(d.kept)
+		if err != nil {
+			return fmt.Errorf("snapshot %s: %w", d.kept, err)
+		}
+		u.Proved, u.Leans = true, []refpolicy.OID{id}
 	}
 	res, err := d.repo.Update(ctx, u)
 	if err != nil {
@@ -149,34 +158,6 @@ func (d door) Unpin(ctx context.Context, id string) error {
 // Frees implements sessions.Door.
 func (d door) Frees(ctx context.Context, ref string) (int64, error) {
 	return d.repo.Frees(ctx, refpolicy.RefName(ref))
-}
-
-// A guard lets a Keeper be asked about every change of refs.
-type guard struct{ keeper *sessions.Keeper }
-
-var _ gitstore.Guard = guard{}
-
-// NewGuard is keeper as the guard of a store.
-func NewGuard(keeper *sessions.Keeper) gitstore.Guard { return guard{keeper} }
-
-// Guard implements gitstore.Guard.
-func (g guard) Guard(ctx context.Context, q gitstore.GuardRequest) (gitstore.GuardAnswer, error) {
-	changes := make([]sessions.Change, len(q.Changes))
-	for i, c := range q.Changes {
-		changes[i] = sessions.Change{Ref: string(c.Ref), Old: oidOrNone(c.Old), New: oidOrNone(c.New)}
-	}
-	answer, err := g.keeper.Guard(ctx, sessions.GuardRequest{
-		Repo:    sessions.Repo{ID: q.Repo.ID, Org: q.Repo.Org, Name: q.Repo.Name},
-		Changes: changes, Actor: sessions.Actor(q.Actor), Now: q.Now, Intent: q.Intent,
-	})
-	if err != nil {
-		return gitstore.GuardAnswer{}, err
-	}
-	return gitstore.GuardAnswer{
-		Rider:    answer.Rider,
-		Event:    gitstore.Event{Type: answer.Type, Session: answer.Session, Data: json.RawMessage(answer.Data)},
-		Sessions: answer.Sessions,
-	}, nil
 }
 
 func oidOrNone(id refpolicy.OID) string {

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/gitstore/wire"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -102,6 +103,21 @@ const (
 	codePicked       = "already_picked"
 	codeMismatch     = "idempotency_mismatch"
 	codeForkFailed   = "fork_failed"
+	codeNoSnapshot   = "snapshot_not_found"
+	codeNoUpload     = "upload_not_found"
+	codeNotQuiet     = "not_quiescent"
+	codeMissing      = "chunks_missing"
+	codeHash         = "hash_mismatch"
+	codeDamaged      = "snapshot_damaged"
+	codeSealed       = "sealed"
+	codeNotSealed    = "not_sealed"
+	codeSealNeeded   = "seal_needed"
+	codeBase         = "base_image"
+	codeBusy         = "busy"
+	codeOverCap      = "over_cap"
+	codeFull         = "storage_full"
+	codeSnapState    = "snapshot_state"
+	codeField        = "invalid_field"
 )
 
 // statusCanceled is what a request is logged with whose client went away.
@@ -215,7 +231,42 @@ func typedProblem(err error) (problem, bool) {
 	case errors.As(err, &route):
 		return routeProblem(route.Code), true
 	}
+	if p, ok := snapshotProblem(err); ok {
+		return p, true
+	}
 	return sessionProblem(err)
+}
+
+// snapshotProblem is typedProblem for the errors of snapshots.
+func snapshotProblem(err error) (problem, bool) {
+	var (
+		field   *snapshot.FieldError
+		moved   *snapshot.MovedError
+		cap     *snapshot.OverCapError
+		full    *snapshot.FullError
+		damaged *snapshot.DamagedError
+		state   *snapshot.StateError
+		used    *snapshot.InUseError
+	)
+	switch {
+	case errors.As(err, &field) && field.Conflict:
+		return problem{http.StatusConflict, codeField, field.Error()}, true
+	case errors.As(err, &field):
+		return problem{http.StatusUnprocessableEntity, codeField, field.Error()}, true
+	case errors.As(err, &moved):
+		return problem{http.StatusConflict, codePrecondition, moved.Error()}, true
+	case errors.As(err, &cap):
+		return problem{http.StatusRequestEntityTooLarge, codeOverCap, cap.Error()}, true
+	case errors.As(err, &full):
+		return problem{http.StatusInsufficientStorage, codeFull, full.Error()}, true
+	case errors.As(err, &damaged):
+		return problem{http.StatusInternalServerError, codeDamaged, "snapshot " + damaged.Commit.String() + " is damaged: " + damaged.What}, true
+	case errors.As(err, &state):
+		return problem{http.StatusConflict, codeSnapState, state.Error()}, true
+	case errors.As(err, &used):
+		return problem{http.StatusConflict, codeInUse, used.Error()}, true
+	}
+	return problem{}, false
 }
 
 // sessionProblem is typedProblem for the errors of sessions.
@@ -338,6 +389,24 @@ var sentinels = []struct {
 	{sessions.ErrNotCreator, http.StatusForbidden, codeForbidden, ""},
 	{sessions.ErrForeignSession, http.StatusForbidden, codeForbidden, ""},
 	{sessions.ErrTokenDead, http.StatusUnauthorized, codeUnauthorized, ""},
+
+	{snapshot.ErrNotFound, http.StatusNotFound, codeNoSnapshot, "snapshot not found"},
+	{snapshot.ErrUploadNotFound, http.StatusNotFound, codeNoUpload, "upload not found"},
+	{snapshot.ErrNoSession, http.StatusNotFound, codeNoSession, ""},
+	{snapshot.ErrMismatch, http.StatusUnprocessableEntity, codeHash, ""},
+	{snapshot.ErrDamaged, http.StatusInternalServerError, codeDamaged, "what is stored of the snapshot is damaged"},
+	{snapshot.ErrNoObject, http.StatusNotFound, codeNoObject, "object not found"},
+	{snapshot.ErrNotQuiet, http.StatusConflict, codeNotQuiet, ""},
+	{snapshot.ErrMissing, http.StatusConflict, codeMissing, ""},
+	{snapshot.ErrSealed, http.StatusConflict, codeSealed, ""},
+	{snapshot.ErrSealNeeded, http.StatusConflict, codeSealNeeded, ""},
+	{errNotSealed, http.StatusConflict, codeNotSealed, ""},
+	{snapshot.ErrBase, http.StatusForbidden, codeBase, ""},
+	{snapshot.ErrByHand, http.StatusForbidden, codeForbidden, ""},
+	{snapshot.ErrNotCreator, http.StatusForbidden, codeForbidden, ""},
+	{snapshot.ErrBusy, http.StatusConflict, codeBusy, ""},
+	{snapshot.ErrRange, http.StatusRequestedRangeNotSatisfiable, codeRange, ""},
+	{snapshot.ErrInvalid, http.StatusBadRequest, codeInvalid, ""},
 
 	{ledger.ErrNoSpace, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"},
 	{syscall.ENOSPC, http.StatusInsufficientStorage, codeNoSpace, "no space left on the server"}, // for packs and scratch files

@@ -58,6 +58,7 @@ type createForkBody struct {
 	IdleTimeout *int64            `json:"idle_timeout_s"`
 	TTLUnused   *int64            `json:"ttl_unused_s"`
 	StateIdle   *int64            `json:"state_idle_timeout_s"`
+	From        string            `json:"from_snapshot"`
 	Wait        *int64            `json:"wait_s"`
 }
 
@@ -101,9 +102,12 @@ func (s *Server) createFork(q *request) error {
 	if err != nil {
 		return err
 	}
+	if spec.FromSnapshot, err = s.fromSnapshot(q, body.From); err != nil {
+		return err
+	}
 	spec.Once = onceSigned(q, http.StatusCreated, func(f sessions.Fork, sign signer) (any, error) { return s.forkBodyOf(q, f, sign) })
 	defer q.waiting(spec.Wait)()
-	made, err := s.Sessions.Fork(q.ctx(), q.session(), q.door(), q.actor(), q.id, spec)
+	made, err := s.Sessions.Fork(q.ctx(), q.session(), q.startingDoor(spec.FromSnapshot), q.actor(), q.id, spec)
 	var failed *sessions.ChildrenFailedError
 	if errors.As(err, &failed) {
 		made = failed.Fork

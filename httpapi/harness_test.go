@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -56,14 +57,17 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 		t.Fatalf("open ledger: %v", err)
 	}
 	keeper := sessions.New(sessions.Options{Ledger: db, Logger: quiet})
-	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper)})
+	images := &lateImages{}
+	snapshots := snapshot.New(snapshot.Options{Ledger: db, Logger: quiet, Users: NewSnapshotUsers(keeper), Repos: images.open})
+	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper, snapshots)})
 	if err != nil {
 		t.Fatalf("open store: %v", err)
 	}
+	images.store = store
 	keys := serverKeys(t, clock)
 	c := Config{
 		Store: store, Tokens: acmeVerifier(t, clock.now, tokens.WithServerKeys(keys)), Logger: logger,
-		Sessions: keeper, Issuer: tokens.NewIssuer(keys), Now: clock.now,
+		Sessions: keeper, Snapshots: snapshots, Issuer: tokens.NewIssuer(keys), Now: clock.now,
 	}
 	for _, f := range change {
 		f(&c)

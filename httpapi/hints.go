@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -21,6 +22,15 @@ type moreBody struct {
 	StateSHA     string          `json:"state_sha,omitempty"`
 	Children     []childBody     `json:"children,omitempty"`
 	Failed       []failedBody    `json:"failed,omitempty"`
+	Field        string          `json:"field,omitempty"`
+	Missing      []string        `json:"missing,omitempty"`
+	CapBytes     *int64          `json:"cap,omitempty"`
+	SizeBytes    *int64          `json:"size,omitempty"`
+	Chunk        string          `json:"chunk,omitempty"` // what of a snapshot is damaged
+	SHA          string          `json:"sha,omitempty"`   // the snapshot that is meant
+	SnapState    snapshot.State  `json:"snapshot_state,omitempty"`
+	Ref          string          `json:"ref,omitempty"`
+	HeadSHA      *string         `json:"head_sha,omitempty"` // where the ref is; empty: it is not there
 }
 
 // A useHolderBody is somebody for whom a session must stay.
@@ -97,6 +107,41 @@ func factsOf(err error) (m moreBody) {
 	case errors.As(err, &part):
 		b := part.body
 		m.GroupID, m.StateSHA, m.Children, m.Failed = b.GroupID, b.StateSHA, b.Children, b.Failed
+	default:
+		m.ofSnapshot(err)
 	}
 	return m
+}
+
+// ofSnapshot tells the facts of an error of snapshots.
+func (m *moreBody) ofSnapshot(err error) {
+	var (
+		field   *snapshot.FieldError
+		moved   *snapshot.MovedError
+		cap     *snapshot.OverCapError
+		full    *snapshot.FullError
+		damaged *snapshot.DamagedError
+		state   *snapshot.StateError
+		used    *snapshot.InUseError
+	)
+	switch {
+	case errors.As(err, &field):
+		m.Field = field.Field
+	case errors.As(err, &moved):
+		head := moved.Actual.String()
+		m.Ref, m.HeadSHA = moved.Ref, &head
+	case errors.As(err, &cap):
+		m.CapBytes, m.SizeBytes = &cap.Cap, &cap.Size
+	case errors.As(err, &full):
+		m.Field, m.CapBytes, m.SizeBytes = full.What, &full.Quota, &full.Use
+	case errors.As(err, &damaged):
+		m.SHA, m.Chunk = damaged.Commit.String(), damaged.What
+	case errors.As(err, &state):
+		m.SHA, m.SnapState = state.Commit.String(), state.State
+	case errors.As(err, &used):
+		m.SHA = used.Commit.String()
+		for _, holder := range used.Holders {
+			m.Holders = append(m.Holders, useHolderBody{Kind: "session", ID: holder})
+		}
+	}
 }

@@ -145,15 +145,15 @@ func (s *Server) call(rt *route, q *request, ctx echo.Context) error {
 	return s.replay(q, stored)
 }
 
-// name makes a request a named call. The body of a commit is hashed while it is used,
-// any other before.
+// name makes a request a named call. The body of a commit or of an image is hashed while
+// it is used, any other before.
 func (s *Server) name(rt *route, q *request, ctx echo.Context, key string) error {
 	q.named = newNamedCall(rt, q, ctx, key)
 	if q.r.Body == nil {
 		q.r.Body = http.NoBody
 	}
 	q.r.Body = hashedBody{q.r.Body, q.named}
-	if rt.envelope {
+	if rt.envelope || rt.streams {
 		return nil
 	}
 	text, err := io.ReadAll(capReader(q.r.Body, s.Limits.BodyBytes, "JSON body"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -39,7 +40,10 @@ type Config struct {
 	// Sessions keeps the sessions of all repos; nil: there are none, and what was
 	// issued to one is dead.
 	Sessions *sessions.Keeper
-	Issuer   Issuer // of the tokens of sessions; not nil where Sessions is not
+	// Snapshots keeps the memory snapshots of all repos; nil: there are none.
+	Snapshots *snapshot.Keeper
+	SealKeys  KeyOpener // of sealed snapshots; nil: nobody opens their keys here
+	Issuer    Issuer    // of the tokens of sessions; not nil where Sessions is not
 	// Denials are what the operator's routes change of what Tokens refuses; nil: none.
 	Denials DenyList
 	// OperatorKey opens the operator's routes, and nothing else does; empty: nobody can.
@@ -131,6 +135,10 @@ type route struct {
 	issued confinement  // what a token that this server issued may do with it
 	// sessions routes are there if the server keeps sessions.
 	sessions bool
+	// snapshots routes are there if the server keeps snapshots.
+	snapshots bool
+	// streams routes read a body of any size while they work.
+	streams bool
 	// git routes may need a git process.
 	git bool
 	// lasting routes may wait for what is still to happen.
@@ -148,6 +156,13 @@ func both(old, new string) []string {
 
 // same is both with one tail.
 func same(tail string) []string { return both("/repos"+tail, tail) }
+
+// Paths of what routes of snapshots are about.
+const (
+	ofSession  = "/api/repos/{repo}/sessions/{id}"
+	ofUpload   = ofSession + "/snapshots/uploads/{part}"
+	ofSnapshot = "/api/repos/{repo}/snapshots/{id}"
+)
 
 // routes is the one list of what this server answers, git's remotes apart: those
 // are found by their suffix before this list is asked (git.go).
@@ -196,6 +211,25 @@ var routes = []route{
 	{name: "fork.validity", method: "PUT", paths: []string{"/api/repos/{repo}/forks/{id}/children/{part}/validity"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).setValidity},
 	{name: "fork.close", method: "DELETE", paths: []string{"/api/repos/{repo}/forks/{id}"}, access: repoOpen, scope: tokens.GitWrite, sessions: true, handle: (*Server).closeFork},
 
+	{name: "snapshot.save", method: "POST", paths: []string{ofSession + "/snapshots"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).saveSnapshot},
+	{name: "snapshot.import", method: "POST", paths: []string{ofSession + "/snapshots/import"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, git: true, handle: (*Server).importSnapshot},
+	{name: "snapshot.list", method: "GET", paths: []string{ofSession + "/snapshots"}, access: repoOpen, scope: tokens.GitRead, issued: ownOnly, snapshots: true, handle: (*Server).listSnapshots},
+	{name: "upload.begin", method: "POST", paths: []string{ofSession + "/snapshots/uploads"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, handle: (*Server).beginUpload},
+	{name: "upload.get", method: "GET", paths: []string{ofUpload}, access: repoOpen, scope: tokens.GitRead, issued: ownOnly, snapshots: true, handle: (*Server).getUpload},
+	{name: "upload.drop", method: "DELETE", paths: []string{ofUpload}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, handle: (*Server).dropUpload},
+	{name: "upload.missing", method: "POST", paths: []string{ofUpload + "/missing"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).tellLeaves},
+	{name: "upload.chunks", method: "POST", paths: []string{ofUpload + "/chunks"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).putChunks},
+	{name: "upload.chunk", method: "PUT", paths: []string{ofUpload + "/chunks/{hash}"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).putChunk},
+	{name: "upload.seal", method: "POST", paths: []string{ofUpload + "/seal"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, handle: (*Server).sealUpload},
+	{name: "snapshot.get", method: "GET", paths: []string{ofSnapshot}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).getSnapshot},
+	{name: "snapshot.lineage", method: "GET", paths: []string{ofSnapshot + "/lineage"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).getLineage},
+	{name: "snapshot.image", method: "GET", paths: []string{ofSnapshot + "/image"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).getImage},
+	{name: "snapshot.bundle", method: "GET", paths: []string{ofSnapshot + "/bundle"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, git: true, handle: (*Server).getBundle},
+	{name: "snapshot.hot-order", method: "POST", paths: []string{ofSnapshot + "/hot-order"}, access: repoOpen, scope: tokens.GitWrite, issued: ruled, snapshots: true, handle: (*Server).putHotOrder},
+	{name: "snapshot.key", method: "POST", paths: []string{ofSnapshot + "/key"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).openKey},
+	{name: "snapshot.delete", method: "DELETE", paths: []string{ofSnapshot}, access: repoOpen, scope: tokens.GitWrite, issued: ruled, snapshots: true, handle: (*Server).deleteSnapshot},
+	{name: "launchable", method: "GET", paths: []string{"/api/launchable"}, access: repoOpen, scope: tokens.GitRead, snapshots: true, handle: (*Server).listLaunchable},
+
 	{name: "events", method: "GET", paths: []string{"/api/repos/{repo}/events"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, lasting: true, handle: (*Server).getEvents},
 
 	{name: "whoami", method: "GET", paths: []string{"/api/whoami"}, access: anybody, issued: evenStale, handle: (*Server).whoami},
@@ -209,6 +243,10 @@ var routes = []route{
 	{name: "operator.denials", method: "GET", paths: []string{operatorPrefix + "denials"}, access: operator, handle: (*Server).operatorDenials},
 	{name: "operator.allow", method: "POST", paths: []string{operatorPrefix + "allow"}, access: operator, handle: (*Server).operatorAllow},
 
+	{name: "operator.base", method: "POST", paths: []string{operatorPrefix + "bases"}, access: operator, snapshots: true, handle: (*Server).operatorBase},
+	{name: "operator.bases", method: "GET", paths: []string{operatorPrefix + "bases"}, access: operator, snapshots: true, handle: (*Server).operatorBases},
+	{name: "operator.base-remove", method: "DELETE", paths: []string{operatorPrefix + "bases"}, access: operator, snapshots: true, handle: (*Server).operatorBaseRemove},
+
 	{name: "health", method: "GET", paths: []string{"/healthz"}, bare: (*Server).health},
 	{name: "ready", method: "GET", paths: []string{"/readyz"}, bare: (*Server).ready},
 	{name: "metrics", method: "GET", paths: []string{"/metrics"}, bare: (*Server).metrics},
@@ -216,7 +254,7 @@ var routes = []route{
 }
 
 // params turns the parameters of a path into the router's.
-var params = strings.NewReplacer("{repo}", ":repo", "{id}", ":id", "{part}", ":part")
+var params = strings.NewReplacer("{repo}", ":repo", "{id}", ":id", "{part}", ":part", "{hash}", ":hash")
 
 // add gives a route to the router, a GET with its HEAD.
 func (s *Server) add(rt *route) {

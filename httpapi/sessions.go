@@ -37,6 +37,9 @@ type sessionBody struct {
 	EndedAt      string            `json:"ended_at,omitempty"`
 	EndCause     sessions.Cause    `json:"end_cause,omitempty"`
 	CaptureKey   string            `json:"capture_key,omitempty"`
+	FromSnapshot string            `json:"from_snapshot,omitempty"`
+	SnapshotSHA  string            `json:"snapshot_sha,omitempty"` // its last saved state
+	Notice       *noticeBody       `json:"notice,omitempty"`
 	Pointer      pointerBody       `json:"pointer"`
 }
 
@@ -59,7 +62,7 @@ func sessionBodyOf(s sessions.Session) sessionBody {
 		UsedAt: timeOrNone(s.UsedAt), ExpiresAt: timeOrNone(s.ExpiresAt), EndsAt: timeOrNone(s.EndsAt), EndedAt: timeOrNone(s.EndedAt),
 		IdleTimeoutS: int64(s.IdleTimeout / time.Second), TTLUnusedS: int64(s.TTLUnused / time.Second),
 		Usable: s.State != sessions.Ended && s.State != sessions.ViewOnly, Durability: durable,
-		EndCause: s.EndCause, CaptureKey: s.CaptureKey,
+		EndCause: s.EndCause, CaptureKey: s.CaptureKey, FromSnapshot: s.FromSnapshot,
 		Pointer: pointerBody{s.Repo.Name, s.HeadSHA},
 	}
 	if b.Labels == nil {
@@ -143,9 +146,6 @@ type createSessionBody struct {
 }
 
 func (b createSessionBody) spec() (spec sessions.CreateSpec, err error) {
-	if b.FromSnapshot != "" {
-		return spec, &requestError{kind: kindNotSupported, text: "creating a session from a snapshot is not supported"}
-	}
 	spec = sessions.CreateSpec{
 		ID: b.ID, Branch: b.Branch, BaseRef: b.BaseRef, BaseEphemeral: b.BaseEphemeral, FromSession: b.FromSession,
 		Labels: b.Labels, Holder: b.Holder, CaptureKey: b.CaptureKey,
@@ -179,8 +179,11 @@ func (s *Server) createSession(q *request) error {
 	if err != nil {
 		return err
 	}
+	if spec.FromSnapshot, err = s.fromSnapshot(q, body.FromSnapshot); err != nil {
+		return err
+	}
 	spec.Once = onceOf(q, http.StatusCreated, answerSession)
-	made, err := s.Sessions.Create(q.ctx(), q.session(), q.door(), q.actor(), spec)
+	made, err := s.Sessions.Create(q.ctx(), q.session(), q.startingDoor(spec.FromSnapshot), q.actor(), spec)
 	if err != nil {
 		return err
 	}
@@ -192,7 +195,11 @@ func (s *Server) getSession(q *request) error {
 	if err != nil {
 		return err
 	}
-	return q.x.json(http.StatusOK, sessionBodyOf(got))
+	body := sessionBodyOf(got)
+	if err := s.stand(q, &body); err != nil {
+		return err
+	}
+	return q.x.json(http.StatusOK, body)
 }
 
 func (s *Server) listSessions(q *request) error {
@@ -208,8 +215,13 @@ func (s *Server) listSessions(q *request) error {
 		return err
 	}
 	list := make([]sessionBody, len(page.Sessions))
+	told := make([]*sessionBody, len(list))
 	for i, one := range page.Sessions {
 		list[i] = sessionBodyOf(one)
+		told[i] = &list[i]
+	}
+	if err := s.stand(q, told...); err != nil {
+		return err
 	}
 	return q.x.json(http.StatusOK, struct {
 		Sessions []sessionBody `json:"sessions"`

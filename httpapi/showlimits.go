@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/headgate/headgate/sessions/snapshot"
 )
 
 // A limitsBody holds every limit in force under the name of its setting: numbers
@@ -29,6 +31,7 @@ func (s *Server) limits(q *request) error {
 	}
 	s.sessionLimits(all)
 	maps.Copy(all, s.InForce)
+	s.snapshotLimits(all) // of which the keeper knows what 0 stands for
 	for name, v := range all {
 		if d, ok := v.(time.Duration); ok {
 			delete(all, name)
@@ -50,5 +53,19 @@ func (s *Server) sessionLimits(all map[string]any) {
 		"sessions.token_ttl": l.TokenDefault, "sessions.token_max_ttl": l.TokenMax,
 		"sessions.idle_timeout": l.IdleTimeout, "sessions.loser_ttl": l.LoserTTL, "sessions.state_idle": l.StateIdle,
 		"sessions.reap_every": l.ReapEvery, "sessions.ended_for": l.EndedMemory,
+	})
+}
+
+// snapshotLimits adds the settings of snapshots.
+func (s *Server) snapshotLimits(all map[string]any) {
+	if s.Snapshots == nil {
+		return
+	}
+	l := s.Snapshots.Limits
+	maps.Copy(all, map[string]any{
+		"snapshots.cap_bytes": l.Cap, "snapshots.quota_bytes": l.Quota, "snapshots.max_count": l.MaxCount,
+		"snapshots.upload_ttl": l.UploadTTL, "snapshots.uploads": l.Uploads, "snapshots.keep_last": l.KeepLast,
+		"snapshots.idle_timeout": l.IdleTimeout, "snapshots.memory_for": l.Memory, "snapshots.workers": l.Workers,
+		"snapshots.image_bytes": int64(snapshot.MaxImage), "snapshots.chunk_bytes": snapshot.DefaultChunk,
 	})
 }

@@ -22,9 +22,10 @@ var errBadConfig = errors.New("bad configuration")
 // A Config is what the server is told beside its flags. It does not change; a
 // new file gives a new one.
 type Config struct {
-	Orgs     map[string]Org
-	Limits   Limits
-	Sessions SessionLimits
+	Orgs      map[string]Org
+	Limits    Limits
+	Sessions  SessionLimits
+	Snapshots SnapshotLimits
 }
 
 // An Org is one customer of the server.
@@ -59,11 +60,15 @@ func (c Config) Keys() map[string][]tokens.Key {
 //	[sessions]                                # see SessionLimits
 //	token_ttl = "15m"
 //
+//	[snapshots]                               # see SnapshotLimits
+//	cap_bytes = 4294967296
+//
 // Names of files are taken from the configuration's folder.
 type fileConfig struct {
-	Orgs     map[string]fileOrg `toml:"orgs"`
-	Limits   Limits             `toml:"limits"`
-	Sessions SessionLimits      `toml:"sessions"`
+	Orgs      map[string]fileOrg `toml:"orgs"`
+	Limits    Limits             `toml:"limits"`
+	Sessions  SessionLimits      `toml:"sessions"`
+	Snapshots SnapshotLimits     `toml:"snapshots"`
 }
 
 type fileOrg struct {
@@ -91,18 +96,21 @@ type fileSigningKeys struct {
 // limits. What the file says wrong is an errBadConfig that names the place and
 // gives back no text of a key.
 func loadConfig(path string, trust ...string) (Config, error) {
-	file := fileConfig{Limits: defaultLimits(), Sessions: defaultSessionLimits()}
+	file := fileConfig{Limits: defaultLimits(), Sessions: defaultSessionLimits(), Snapshots: defaultSnapshotLimits()}
 	if path != "" {
 		if err := readTOML(path, &file); err != nil {
 			return Config{}, fmt.Errorf("read configuration %s: %w", path, err)
 		}
 	}
-	config := Config{Orgs: make(map[string]Org), Limits: file.Limits, Sessions: file.Sessions}
+	config := Config{Orgs: make(map[string]Org), Limits: file.Limits, Sessions: file.Sessions, Snapshots: file.Snapshots}
 	if err := file.Limits.check(); err != nil {
 		return Config{}, fmt.Errorf("%w: limits.%w", errBadConfig, err)
 	}
 	if err := file.Sessions.check(); err != nil {
 		return Config{}, fmt.Errorf("%w: sessions.%w", errBadConfig, err)
+	}
+	if err := file.Snapshots.check(); err != nil {
+		return Config{}, fmt.Errorf("%w: snapshots.%w", errBadConfig, err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(file.Orgs)) {
 		org, err := file.Orgs[name].load(filepath.Dir(path))

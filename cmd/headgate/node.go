@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/gitstore/ledger/redisdb"
 	"github.com/headgate/headgate/httpapi"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
 
@@ -29,6 +30,7 @@ type node struct {
 
 	denied      *tokens.DenyList
 	sessions    *sessions.Keeper
+	snapshots   *snapshot.Keeper
 	stopReaping func() // nil: nobody reaps
 }
 
@@ -40,7 +42,8 @@ type nodeOptions struct {
 	publicURL string
 	looking   bool // for a command that only looks
 	limits    Limits
-	sessions  SessionLimits // zero fields: the defaults
+	sessions  SessionLimits  // zero fields: the defaults
+	snapshots SnapshotLimits // the same
 	authority *authority
 	log       *slog.Logger
 }
@@ -65,7 +68,7 @@ func openNode(ctx context.Context, o nodeOptions) (*node, error) {
 	n.reap(o)
 	n.server = httpapi.New(httpapi.Config{
 		Store: n.store, Tokens: verifier, OperatorKey: key,
-		Sessions: n.sessions, Issuer: tokens.NewIssuer(keys), Denials: n.denied,
+		Sessions: n.sessions, Snapshots: n.snapshots, Issuer: tokens.NewIssuer(keys), Denials: n.denied,
 		PublicURL: o.publicURL, Ready: n.ready, Metrics: metrics,
 		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.inForce(),
 	})
@@ -95,8 +98,9 @@ func (n *node) open(ctx context.Context, o nodeOptions, metrics *httpapi.Metrics
 		return err
 	}
 	n.sessions = n.newKeeper(o)
+	n.snapshots = n.newSnapshots(o)
 	so := gitstore.Options{
-		Guard: httpapi.NewGuard(n.sessions),
+		Guard: httpapi.NewGuard(n.sessions, n.snapshots),
 		Dir:   o.data, Ledger: n.ledger, Git: git,
 		Shared: o.ledger != "pebble", Looking: o.looking, Logger: o.log, Limits: o.limits.ofStore(), Observe: metrics.Observe,
 	}

@@ -46,7 +46,7 @@ func (c *quickstartCmd) Run(ctx context.Context, stdout io.Writer) error {
 		return fmt.Errorf("%w (take another address with --listen 127.0.0.1:0)", err)
 	}
 	n, err := openNode(ctx, nodeOptions{
-		data: c.Data, ledger: "pebble", limits: config.Limits, sessions: config.Sessions, authority: believed, log: log,
+		data: c.Data, ledger: "pebble", limits: config.Limits, sessions: config.Sessions, snapshots: config.Snapshots, authority: believed, log: log,
 	})
 	if err != nil {
 		l.Close()

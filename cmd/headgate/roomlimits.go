@@ -32,7 +32,7 @@ func (l Limits) ofHTTP() httpapi.Limits {
 // [limits] with the section's name before it.
 func (o nodeOptions) inForce() map[string]any {
 	all := make(map[string]any)
-	for section, limits := range map[string]any{"": o.limits, "sessions.": o.sessions} {
+	for section, limits := range map[string]any{"": o.limits, "sessions.": o.sessions, "snapshots.": o.snapshots} {
 		for i, v := 0, reflect.ValueOf(limits); i < v.NumField(); i++ {
 			value := v.Field(i).Interface()
 			if d, ok := value.(Duration); ok {

@@ -56,7 +56,7 @@ func (c *serveCmd) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	n, err := openNode(ctx, nodeOptions{
 		data: c.Data, keys: c.Keys, ledger: c.Ledger, publicURL: c.PublicURL,
-		limits: begun.Limits, sessions: begun.Sessions, authority: believed, log: log,
+		limits: begun.Limits, sessions: begun.Sessions, snapshots: begun.Snapshots, authority: believed, log: log,
 	})
 	if err != nil {
 		return err

@@ -56,9 +56,8 @@ type Repo interface {
 	// Move changes refs in one batch with what the Keeper's Guard makes of Intent. A
 	// pack of the move is registered in that batch, and removed if it is refused.
 	Move(ctx context.Context, m Move) error
-	// Pin keeps a commit for a holder; Unpin lets go, and one that is gone is no error.
-	// Pinned reports whether a live pin whose holder is not ours names the commit.
-	Pin(ctx context.Context, commit OID, id, holder string) error
+	// Unpin lets go of a pin, and one that is gone is no error. Pinned reports whether a
+	// live pin that is none of a snapshot's own names the commit.
 	Unpin(ctx context.Context, id string) error
 	Pinned(ctx context.Context, commit OID) (bool, error)
 
@@ -79,7 +78,10 @@ type Move struct {
 	Changes []Change
 	Pack    Pack // finished; may be nil
 	Pins    []NewPin
-	Intent  any
+	// Leans are snapshots whose chunks the pack's trees name without holding them: they
+	// must be kept by a ref or a pin when the batch is applied.
+	Leans  []OID
+	Intent any
 }
 
 // A Change asks for ref to go from Old to New; the zero OID stands for absent. Force
