@@ -22,7 +22,7 @@ type made struct {
 const publishTries = 16
 
 // pinID names the pin that keeps a snapshot.
-func pinID(commit OID) string { return "pin_snapshot_" + commit.String() }
+func pinID(commit OID) string { return "pin_snapshot" + commit.String() }
 
 // overCap is the *OverCapError of a snapshot of so many stored bytes, or nil. To be asked
 // while the bytes come in.
