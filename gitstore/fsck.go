@@ -94,6 +94,8 @@ type fsck struct {
 	r        *Repo  // nil until it is opened
 	findings []Finding
 	good     []livePack // packs that could be opened
+	// damaged are objects that were found broken, with the places of their findings.
+	damaged map[refpolicy.OID]int
 
 	told   map[[2]string]bool  // kind and subject of findings; packs, objects and what the folder lacks are told once
 	counts map[FindingKind]int // of all findings, told or too many
@@ -176,10 +178,23 @@ func (f *fsck) pack(ctx context.Context, l livePack) error {
 			return context.Cause(ctx)
 		}
 		if err := verifyPacked(p, oid); err != nil {
-			f.find(FindObjectBroken, oid.String(), "in pack %s: %v", l.name, err)
+			f.findDamaged(oid, "in pack %s: %v", l.name, err)
 		}
 	}
 	return nil
+}
+
+// findDamaged tells of an object in a pack; history adds what leads to it.
+func (f *fsck) findDamaged(oid refpolicy.OID, format string, args ...any) {
+	before := len(f.findings)
+	f.find(FindObjectBroken, oid.String(), format, args...)
+	if len(f.findings) == before {
+		return // too many
+	}
+	if f.damaged == nil {
+		f.damaged = map[refpolicy.OID]int{}
+	}
+	f.damaged[oid] = before
 }
 
 // stillLive asks again about a pack whose files are not there: another process may
@@ -280,6 +295,11 @@ func (f *fsck) history(ctx context.Context) error {
 		f.findOnce(FindObjectBroken, l.oid.String(), "%s leads to it: %v", root, err)
 		return nil
 	}
+	m.met = func(oid refpolicy.OID) {
+		if n, ok := f.damaged[oid]; ok {
+			f.findings[n].Detail += "; " + root + " leads to it"
+		}
+	}
 	err = f.r.eachPage(ctx, refKeys, func(items []ledger.Item) error {
 		for _, it := range items {
 			root = strings.TrimPrefix(it.Key, refKeys)
@@ -287,6 +307,9 @@ func (f *fsck) history(ctx context.Context) error {
 			if err != nil {
 				f.find(FindRef, root, "%v", err)
 				continue
+			}
+			if strings.HasPrefix(root, snapshotRefs) {
+				root += " (snapshot " + rec.oid.String() + ")"
 			}
 			if err := m.walk(ctx, rec.oid); err != nil {
 				return err
@@ -297,18 +320,27 @@ func (f *fsck) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tips, err := f.r.pinnedTips(ctx)
+	pins, err := f.r.pinsNow(ctx)
 	if err != nil {
 		return nil // indexes tells which pin
 	}
-	for _, oid := range tips {
-		root = "pin of " + oid.String()
-		if err := m.walk(ctx, oid); err != nil {
+	for _, p := range pins {
+		if root = "pin of " + p.OID.String(); strings.HasPrefix(p.Holder, snapshotHolder) {
+			root = "pin " + p.Holder + " (snapshot " + p.OID.String() + ")"
+		}
+		if err := m.walk(ctx, p.OID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+const (
+	// snapshotRefs are where the last snapshots of sessions are, and snapshotHolder
+	// begins the holders of the pins that keep each of them.
+	snapshotRefs   = refpolicy.StatePrefix + "refs/snapshots/"
+	snapshotHolder = "snapshot:"
+)
 
 // marks opens the packs that were found good, without those that another process has
 // replaced and removed since.

@@ -22,6 +22,8 @@ type marks struct {
 	loose  map[refpolicy.OID]bool
 	// missing is called for an object that is in neither tier; an error ends the walk.
 	missing func(l link) error
+	// met, if there is one, is called for each object that a walk meets first.
+	met func(oid refpolicy.OID)
 	// broken is called for one that cannot be read or is not what it is named as.
 	broken func(l link, err error) error
 	// lenient goes on with what is known when the pack list or a hot value cannot be read.
@@ -128,6 +130,7 @@ func (m *marks) mark(ctx context.Context, l link) (f found, first bool, err erro
 				return f, false, nil
 			}
 			p.set(i)
+			m.meet(l.oid)
 			return found{pack: p}, true, nil
 		}
 		if m.loose[l.oid] {
@@ -136,6 +139,7 @@ func (m *marks) mark(ctx context.Context, l link) (f found, first bool, err erro
 		h, err := m.r.hot(ctx, l.oid)
 		if err == nil {
 			m.loose[l.oid] = true
+			m.meet(l.oid)
 			return found{hot: h}, true, nil
 		}
 		if !errors.Is(err, ledger.ErrNotFound) {
@@ -155,6 +159,12 @@ func (m *marks) mark(ctx context.Context, l link) (f found, first bool, err erro
 		if err := m.extend(ctx); err != nil {
 			return f, false, err
 		}
+	}
+}
+
+func (m *marks) meet(oid refpolicy.OID) {
+	if m.met != nil {
+		m.met(oid)
 	}
 }
 

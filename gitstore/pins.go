@@ -428,6 +428,19 @@ func (r *Repo) pinnedBesides(ctx context.Context, v ledger.View, oid refpolicy.O
 
 // pinnedTips are the commits that pins hold.
 func (r *Repo) pinnedTips(ctx context.Context) ([]refpolicy.OID, error) {
+	live, err := r.pinsNow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tips := make([]refpolicy.OID, len(live))
+	for n, p := range live {
+		tips[n] = p.OID
+	}
+	return tips, nil
+}
+
+// pinsNow are the records of the pins that hold.
+func (r *Repo) pinsNow(ctx context.Context) ([]pinRecord, error) {
 	v, err := r.ledger.Peek(ctx, r.space)
 	if err != nil {
 		return nil, fmt.Errorf("read pins: %w", err)
@@ -441,15 +454,15 @@ func (r *Repo) pinnedTips(ctx context.Context) ([]refpolicy.OID, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read pins: %w", err)
 	}
-	var tips []refpolicy.OID
+	var live []pinRecord
 	for _, it := range items {
 		rec, err := decodePin(it.Value)
 		if err != nil {
 			return nil, err
 		}
 		if rec.live(now) {
-			tips = append(tips, rec.OID)
+			live = append(live, rec)
 		}
 	}
-	return tips, nil
+	return live, nil
 }

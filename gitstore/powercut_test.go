@@ -220,6 +220,23 @@ var syncPoints = []struct {
 			})
 		}, sets("site", mainRef, commit.OID))
 	}},
+	{"save of a snapshot", func(t *testing.T, c *cutStore, r *Repo) {
+		head, err := r.Ref(t.Context(), someone, mainRef)
+		if err != nil {
+			t.Fatalf("Ref: %v", err)
+		}
+		p := newSnapshotPack(t, r)
+		commit, _ := addSnapshot(t, p, head.OID, nil, randomChunk(1, 5000), randomChunk(2, 100))
+		c.step(func() error {
+			if err := p.Finish(t.Context()); err != nil {
+				return err
+			}
+			return updateOne(t, r, Update{
+				Caller: someone, Changes: []Change{{Ref: testSnapshotRef, New: commit}}, Pack: p.Incoming(), Vouched: true,
+			})
+		}, sets("site", testSnapshotRef, commit))
+		p.Abort()
+	}},
 	{"settle", func(t *testing.T, c *cutStore, r *Repo) {
 		c.step(func() error { return r.Settle(t.Context()) }, nil)
 		c.commit(r, testCommit{target: mainRef, files: map[string]string{"after": "settling\n"}})
