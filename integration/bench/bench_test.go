@@ -72,3 +72,15 @@ func TestGoalMayHaveALeastFigure(t *testing.T) {
 		t.Errorf("goalText = %q", got)
 	}
 }
+
+func TestSweepHasALineForEachChunkSize(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{sweepCommand, "-image", "4"}, &out); err != nil {
+		t.Fatalf("run sweep = %v after\n%s", err, out.String())
+	}
+	for _, size := range []string{"4", "8", "16", "32", "64", "128", "256"} {
+		if got := strings.Count(out.String(), "\n| "+size+" KiB |"); got != 1 {
+			t.Errorf("%d lines of %s KiB, want one, in\n%s", got, size, out.String())
+		}
+	}
+}

@@ -3,6 +3,9 @@
 // ratio, the goal and whether it holds.
 //
 //	go run ./integration/bench [-only commit,diff-first] [-reps 5] [-for 2s] [-short]
+//	go run ./integration/bench sweep [-image 256]
+//
+// The second prints what memory snapshots cost for each chunk size there is.
 //
 // The server is the program as it is built for use, the references are the least
 // that could do the same work (floor), or git itself. Everything runs on loopback.
@@ -134,6 +137,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if len(args) > 0 && args[0] == readersCommand {
 		return runReaders(ctx, args[1:], out)
+	}
+	if len(args) > 0 && args[0] == sweepCommand {
+		return runSweep(ctx, args[1:], out)
 	}
 	o, err := parse(args)
 	if err != nil {
