@@ -86,11 +86,8 @@ func (r *record) created(by Actor) bool {
 func (k *Keeper) letGo(ctx context.Context, repo Repo, in *deleteIntent) (Deletion, error) {
 	for range deleteTries {
 		err := k.letGoOnce(ctx, repo, in)
-		if err == nil && !in.dryRun {
-			err = k.finish(ctx, repo, in.commit)
-		}
 		if err == nil {
-			return in.done, nil
+			return k.finished(ctx, repo, in), nil
 		}
 		if again := k.reads(repo.ID()).known(ctx, in.once.StoreKey()); again != nil {
 			return Deletion{}, again
@@ -100,6 +97,18 @@ func (k *Keeper) letGo(ctx context.Context, repo Repo, in *deleteIntent) (Deleti
 		}
 	}
 	return Deletion{}, fmt.Errorf("delete snapshot %s: %w: its session's snapshots keep changing", in.commit, ledger.ErrUnavailable)
+}
+
+// finished ends the deletion, or leaves that to the reaper: it cannot be taken back.
+func (k *Keeper) finished(ctx context.Context, repo Repo, in *deleteIntent) Deletion {
+	if in.dryRun {
+		return in.done
+	}
+	if err := k.finish(ctx, repo, in.commit); err != nil {
+		in.done.Snapshot.State = Deleting
+		k.trouble(ctx, "end the deletion of a snapshot", err)
+	}
+	return in.done
 }
 
 func (k *Keeper) letGoOnce(ctx context.Context, repo Repo, in *deleteIntent) error {

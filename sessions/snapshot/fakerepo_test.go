@@ -82,6 +82,7 @@ type world struct {
 	mu      sync.Mutex
 	objects map[OID]fakeObject
 	stages  map[string]*fakeStage
+	images  map[OID][]string // the chunks of what tests have saved by hand
 }
 
 type fakeObject struct {
@@ -103,7 +104,7 @@ func newWorld(t testing.TB, limits Limits) *world {
 	})
 	w := &world{
 		clock: clock, ledger: &faultyLedger{Ledger: db}, repo: RepoID{ID: "r1", Org: "acme", Name: "site"},
-		objects: map[OID]fakeObject{}, stages: map[string]*fakeStage{},
+		objects: map[OID]fakeObject{}, stages: map[string]*fakeStage{}, images: map[OID][]string{},
 	}
 	w.users = &fakeUsers{w: w, sessions: map[string]*Owner{}, told: map[string]string{}}
 	w.k = w.keeper(limits)
