@@ -388,6 +388,7 @@ var sentinels = []struct {
 	{sessions.ErrPicked, http.StatusConflict, codePicked, ""},
 	{sessions.ErrNotCreator, http.StatusForbidden, codeForbidden, ""},
 	{sessions.ErrForeignSession, http.StatusForbidden, codeForbidden, ""},
+	{sessions.ErrSnapshotGone, http.StatusConflict, codeSnapState, ""},
 	{sessions.ErrTokenDead, http.StatusUnauthorized, codeUnauthorized, ""},
 
 	{snapshot.ErrNotFound, http.StatusNotFound, codeNoSnapshot, "snapshot not found"},

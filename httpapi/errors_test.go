@@ -19,6 +19,7 @@ import (
 	"github.com/headgate/headgate/gitstore/wire"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 
 	"github.com/labstack/echo/v4"
@@ -58,6 +59,7 @@ var errorRows = []struct {
 	{"gitstore.ErrInvalid", gitstore.ErrInvalid, 400, "invalid_request", "invalid", false},
 	{"gitstore.ErrTooLarge", gitstore.ErrTooLarge, 413, "payload_too_large", "payload_too_large", false},
 	{"gitstore.ErrBadObject", gitstore.ErrBadObject, 400, "invalid_request", "invalid", false},
+	{"gitstore.ErrDamaged", gitstore.ErrDamaged, 500, "internal", "internal", false},
 	{"gitstore.ErrClosed", gitstore.ErrClosed, 503, "unavailable", "unavailable", true},
 	{"gitstore.RefMovedError", &gitstore.RefMovedError{Ref: "refs/heads/main"}, 409, "ref_conflict", "precondition_failed", false},
 	{"gitstore.ForeignLedgerError", &gitstore.ForeignLedgerError{Dir: "data", Folder: "store-a"}, 500, "internal", "internal", false},
@@ -99,6 +101,34 @@ var errorRows = []struct {
 	{"", &sessions.LimitError{What: "max_fork_n"}, 400, "invalid_request", "invalid", false},
 	{"", &sessions.LimitError{What: sessions.LimitBatch}, 400, "invalid_request", "invalid", false},
 	{"sessions.ChildrenFailedError", &sessions.ChildrenFailedError{}, 409, "fork_failed", "conflict", false},
+
+	{"sessions.ErrSnapshotGone", sessions.ErrSnapshotGone, 409, "snapshot_state", "conflict", false},
+
+	{"snapshot.ErrInvalid", snapshot.ErrInvalid, 400, "invalid_request", "invalid", false},
+	{"snapshot.ErrNotFound", snapshot.ErrNotFound, 404, "snapshot_not_found", "not_found", false},
+	{"snapshot.ErrUploadNotFound", snapshot.ErrUploadNotFound, 404, "upload_not_found", "not_found", false},
+	{"snapshot.ErrNoSession", snapshot.ErrNoSession, 404, "session_not_found", "not_found", false},
+	{"snapshot.ErrNoObject", snapshot.ErrNoObject, 404, "object_not_found", "not_found", false},
+	{"snapshot.ErrDamaged", snapshot.ErrDamaged, 500, "snapshot_damaged", "internal", false},
+	{"snapshot.ErrNotQuiet", snapshot.ErrNotQuiet, 409, "not_quiescent", "conflict", false},
+	{"snapshot.ErrMissing", snapshot.ErrMissing, 409, "chunks_missing", "conflict", false},
+	{"snapshot.ErrMismatch", snapshot.ErrMismatch, 422, "hash_mismatch", "invalid", false},
+	{"snapshot.ErrSealed", snapshot.ErrSealed, 409, "sealed", "conflict", false},
+	{"snapshot.ErrSealNeeded", snapshot.ErrSealNeeded, 409, "seal_needed", "conflict", false},
+	{"snapshot.ErrBase", snapshot.ErrBase, 403, "base_image", "forbidden", false},
+	{"snapshot.ErrByHand", snapshot.ErrByHand, 403, "forbidden", "forbidden", false},
+	{"snapshot.ErrBusy", snapshot.ErrBusy, 409, "busy", "conflict", false},
+	{"snapshot.ErrRange", snapshot.ErrRange, 416, "range_not_satisfiable", "failed", false},
+	{"snapshot.ErrNotCreator", snapshot.ErrNotCreator, 403, "forbidden", "forbidden", false},
+	{"snapshot.FieldError", &snapshot.FieldError{Field: "format"}, 422, "invalid_field", "invalid", false},
+	{"", &snapshot.FieldError{Field: "base", Conflict: true}, 409, "invalid_field", "conflict", false},
+	{"snapshot.MovedError", &snapshot.MovedError{Ref: "refs/x"}, 409, "precondition_failed", "conflict", false},
+	{"snapshot.OverCapError", &snapshot.OverCapError{Cap: 1, Size: 2}, 413, "over_cap", "payload_too_large", false},
+	{"snapshot.FullError", &snapshot.FullError{What: "quota_bytes"}, 507, "storage_full", "unavailable", true},
+	{"snapshot.DamagedError", &snapshot.DamagedError{What: "leaf 1 chunk 2", Err: io.ErrUnexpectedEOF}, 500, "snapshot_damaged", "internal", false},
+	{"snapshot.StateError", &snapshot.StateError{State: snapshot.Deleting}, 409, "snapshot_state", "conflict", false},
+	{"snapshot.InUseError", &snapshot.InUseError{Holders: []string{"x"}}, 409, "in_use", "conflict", false},
+	{"", errNotSealed, 409, "not_sealed", "conflict", false},
 
 	{"refpolicy.ErrBadOID", refpolicy.ErrBadOID, 400, "invalid_request", "invalid", false},
 	{"refpolicy.ErrBadClaim", refpolicy.ErrBadClaim, 401, "unauthorized", "unauthorized", false},
@@ -163,7 +193,7 @@ func TestProblemOf(t *testing.T) {
 				t.Errorf("problemOf(%v) = %d %s, label %s, retryable %v; want %d %s, %s, %v", err,
 					p.status, p.code, p.label(), p.retryable(), row.status, row.code, row.label, row.retryable)
 			}
-			if p.status == 500 && p.text != internalText {
+			if p.code == codeInternal && p.text != internalText {
 				t.Errorf("problemOf(%v) tells %q, want nothing of the inside", err, p.text)
 			}
 		}
@@ -182,7 +212,7 @@ func TestProblemOfKnowsEveryExportedError(t *testing.T) {
 	}
 	for room, dir := range map[string]string{
 		"gitstore": "../gitstore", "ledger": "../gitstore/ledger", "refpolicy": "../refpolicy", "tokens": "../tokens",
-		"sessions": "../sessions",
+		"sessions": "../sessions", "snapshot": "../sessions/snapshot",
 	} {
 		names := exportedErrors(t, dir)
 		if len(names) == 0 {

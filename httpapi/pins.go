@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/gitstore"
@@ -66,9 +67,11 @@ func (s *Server) listPins(q *request) error {
 	if err != nil {
 		return err
 	}
-	pins := make([]pinBody, len(page.Pins))
-	for i, p := range page.Pins {
-		pins[i] = pinBodyOf(p)
+	pins := make([]pinBody, 0, len(page.Pins))
+	for _, p := range page.Pins {
+		if !keepsSnapshot(p.ID) {
+			pins = append(pins, pinBodyOf(p))
+		}
 	}
 	return q.x.json(http.StatusOK, struct {
 		Pins []pinBody `json:"pins"`
@@ -76,7 +79,14 @@ func (s *Server) listPins(q *request) error {
 	}{pins, pageOf(page.Next)})
 }
 
+// keepsSnapshot reports whether a pin is a snapshot's own, which goes with it and is
+// nobody's to list or delete.
+func keepsSnapshot(id string) bool { return strings.HasPrefix(id, snapshotPinIDs) }
+
 func (s *Server) deletePin(q *request) error {
+	if keepsSnapshot(q.id) {
+		return gitstore.ErrPinNotFound
+	}
 	if err := q.repo.Unpin(q.ctx(), q.caller(), q.id, onceOf[gitstore.Pin](q, http.StatusNoContent, nil)); err != nil {
 		return err
 	}
