@@ -3,6 +3,7 @@ package snapshottest
 import (
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 )
 
@@ -86,12 +87,22 @@ func (im *Image) Mutate(seed uint64, share float64, how How) *Image {
 	return &next
 }
 
-// Changed is how many pages were written since before, an image that im came of.
-func (im *Image) Changed(before *Image) (n int) {
-	for p := range im.versions {
-		if im.version(p) > before.changes {
-			n++
+// ChangedPages are the numbers of the pages that were written since before, an image that
+// im came of.
+func (im *Image) ChangedPages(before *Image) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for p := range im.versions {
+			if im.version(p) > before.changes && !yield(p) {
+				return
+			}
 		}
+	}
+}
+
+// Changed is how many pages those are.
+func (im *Image) Changed(before *Image) (n int) {
+	for range im.ChangedPages(before) {
+		n++
 	}
 	return n
 }
