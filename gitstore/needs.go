@@ -46,7 +46,7 @@ func (p *proof) settleNeeds(ctx context.Context) error {
 // search walks stored trees and takes what it meets off the proof's needs.
 type search struct {
 	p    *proof
-	seen map[refpolicy.OID]bool // trees
+	seen map[refpolicy.OID]bool // trees, and states, whose trees are not walked
 	walk walk                   // of commits; goes on with each set of tips
 }
 
@@ -68,6 +68,9 @@ func (s *search) everything(ctx context.Context, tips tipSet) (done bool, err er
 			return true, err
 		}
 	}
+	for _, oid := range tips.states {
+		s.seen[oid] = true
+	}
 	w := &s.walk
 	for _, oid := range tips.commits {
 		if err := w.add(ctx, oid, paintTip); err != nil {
@@ -77,8 +80,10 @@ func (s *search) everything(ctx context.Context, tips tipSet) (done bool, err er
 	for w.live > 0 && len(s.p.need) > 0 {
 		c, _ := w.pop()
 		s.found(c.oid, CommitObject)
-		if err := s.tree(ctx, c.tree); err != nil {
-			return false, err
+		if !s.seen[c.oid] {
+			if err := s.tree(ctx, c.tree); err != nil {
+				return false, err
+			}
 		}
 		for _, q := range c.parents {
 			if err := w.add(ctx, q, paintTip); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 	"github.com/headgate/headgate/gitstore/packs"
@@ -15,6 +16,9 @@ import (
 type tipSet struct {
 	commits []refpolicy.OID
 	others  []refpolicy.OID // tag objects and whatever else a ref may point at
+	// states are those of the commits that are headgate's own, such as snapshots. What is
+	// in their trees alone is there for nobody who builds on files, and may be millions.
+	states []refpolicy.OID
 }
 
 // eachTips calls fn with the roots of what a caller may read, some at a time, until
@@ -32,11 +36,17 @@ func (r *Repo) eachTips(ctx context.Context, c Caller, fn func(tipSet) (done boo
 		return err
 	}
 	if !c.Policy.RestrictsReads() {
-		pins, err := r.pinnedTips(ctx)
+		pins, err := r.pinsNow(ctx)
 		if err != nil {
 			return err
 		}
-		if done, err := fn(tipSet{commits: pins}); done || err != nil {
+		var t tipSet
+		for _, p := range pins {
+			if t.commits = append(t.commits, p.OID); strings.HasPrefix(p.Holder, snapshotHolder) {
+				t.states = append(t.states, p.OID)
+			}
+		}
+		if done, err := fn(t); done || err != nil {
 			return err
 		}
 	}
@@ -92,7 +102,9 @@ func (r *Repo) tipsIn(ctx context.Context, items []ledger.Item) (t tipSet, err e
 			}
 		}
 		if typ == CommitObject {
-			t.commits = append(t.commits, ref.OID)
+			if t.commits = append(t.commits, ref.OID); ref.Name.IsState() {
+				t.states = append(t.states, ref.OID)
+			}
 			continue
 		}
 		t.others = append(t.others, ref.OID)
