@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/refpolicy"
@@ -204,10 +203,4 @@ func (d snapshotRepo) ReadBundle(ctx context.Context, r io.Reader) (snapshot.OID
 		return snapshot.OID{}, nil, snapshotError(err)
 	}
 	return snapshot.OID(tip), &snapshotPack{SnapshotPack: p}, nil
-}
-
-// snapshotRef reports whether a ref is one of snapshots or bases.
-func snapshotRef(ref refpolicy.RefName) bool {
-	name := string(ref)
-	return strings.HasPrefix(name, snapshot.RefPrefix) || strings.HasPrefix(name, snapshot.BasePrefix)
 }

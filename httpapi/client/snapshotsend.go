@@ -317,7 +317,8 @@ func (p *sendPart) records(job *sendJob, missing map[snapshot.Hash]bool) (body [
 			}
 		}
 	}
-	return out.Bytes(), content, errors.Join(w.End(snapshot.Hash{}), asked(missing))
+	err = errors.Join(w.End(snapshot.Hash{}), asked(missing))
+	return out.Bytes(), content, err
 }
 
 // asked is nil if a server asked for nothing that it was not told of.
@@ -374,7 +375,7 @@ func again(ctx context.Context, do func() error) error {
 				return err
 			}
 			pause = max(pause, refused.Again)
-		case errors.Is(err, ErrBadAnswer), errors.Is(err, errLocal):
+		case errors.Is(err, ErrBadAnswer), errors.Is(err, errLocal), errors.Is(err, snapshot.ErrDamaged), errors.Is(err, snapshot.ErrInvalid):
 			return err
 		}
 		wait := time.NewTimer(pause)
