@@ -239,7 +239,7 @@ func TestSaveRefused(t *testing.T) {
 // Wrong bytes, chunks out of their places, too few of them and answers that are cut are
 // errors; a cut that does not last is not noticed.
 func TestD17_RestoreNeverWrongBytes(t *testing.T) {
-	want := memory(7, 6<<20)
+	want := memory(7, 2<<20)
 	other := memory(8, 16<<10)
 	for name, tc := range map[string]struct {
 		bend func(n int, r *snapshot.Record)
@@ -257,7 +257,7 @@ func TestD17_RestoreNeverWrongBytes(t *testing.T) {
 			}
 		}, snapshot.ErrDamaged},
 		"zeros": {func(n int, r *snapshot.Record) {
-			if n == 4 {
+			if n == 8 {
 				r.Hash, r.Blob = snapshot.Hash{}, nil
 			}
 		}, snapshot.ErrDamaged},
@@ -303,7 +303,7 @@ func TestD17_RestoreNeverWrongBytes(t *testing.T) {
 func TestSaveWithMemo(t *testing.T) {
 	g := newFakeGate(t)
 	path := filepath.Join(t.TempDir(), "memo")
-	want := memory(9, 9<<20)
+	want := memory(9, 5<<20)
 	for range 3 {
 		m, err := OpenMemo(path)
 		if err != nil {
@@ -315,7 +315,7 @@ func TestSaveWithMemo(t *testing.T) {
 		if _, err := g.client(t).Restore(t.Context(), fakeSHA, RestoreOptions{To: &out}); err != nil || !bytes.Equal(out.Bytes(), want) {
 			t.Fatalf("Restore: %d bytes, %v", out.Len(), err)
 		}
-		want[5<<20]++
+		want[3<<20]++
 		want[0]++
 	}
 }
