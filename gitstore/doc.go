@@ -33,6 +33,16 @@
 // comes about. Several nodes may do it at once; the batches make it right, a lease
 // only saves work.
 //
+// # Snapshots
+//
+// A memory image is stored in packs of a kind of its own, as it is: SnapshotPack writes
+// one, SnapshotStage collects what it is made of over many requests, SnapshotChunk reads
+// in it past the caches. They are merged and pruned with their own kind, and are in no
+// index. What may be in a snapshot's tree is for whoever makes the pack to know
+// (Update.Vouched); what it leans on must be held (snapshotheld.go). Refs below
+// refs/namespaces/state/ are in no remote, and no other write may lean on what is in
+// their trees.
+//
 // # What a repo consists of
 //
 // In the ledger, in the space repo/<id>:
@@ -70,6 +80,8 @@
 //	    packs/<name>.pack|.idx    registered packs, and incoming ones being written
 //	    objects/pack/             hard links to them: all that git sees
 //	    indexes/<name>/           what git keeps over many packs, with links to them
+//	    uploads/<id>/             chunks and notes of snapshots that are being uploaded, a
+//	                              set of files for each process; in no backup
 //	    log/<part>.ndjson.gz      old entries of the log, and incoming ones being written
 //	    HEAD config refs/         what git needs to take the folder for a repository
 //	scratch/run-*/                files that need not survive the process: spooled

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 )
 
@@ -170,6 +171,9 @@ func TestSnapshotStage(t *testing.T) {
 	}); err != nil {
 		t.Errorf("Notes: %v", err)
 	}
+	if findings, err := r.store.Fsck(t.Context(), r); err != nil || len(findings) > 0 {
+		t.Errorf("Fsck beside a stage: %v, %v", findings, err)
+	}
 	if list, err := r.SnapshotStages(t.Context()); err != nil || len(list) != 1 || list[0].Upload != "up-1" {
 		t.Errorf("SnapshotStages = %v, %v", list, err)
 	}
@@ -214,5 +218,47 @@ func TestSnapshotBundle(t *testing.T) {
 		if _, _, err := other.ReadBundle(t.Context(), someone, bytes.NewReader(bad)); !errors.Is(err, ErrBadObject) {
 			t.Errorf("ReadBundle of a bundle that is %s: %v, want ErrBadObject", name, err)
 		}
+	}
+}
+
+// What a session's branch frees are its commits and files, and no chunk of its snapshots.
+func TestFreesLeavesSnapshotsOut(t *testing.T) {
+	r := newTestRepo(t, openTestStore(t, nil), "site")
+	mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "0\n"}})
+	head := mustCommit(t, r, someone, testCommit{target: sessionA, base: mainRef, files: map[string]string{"b": "of the session\n"}}).Commit
+	before, err := r.Frees(t.Context(), sessionA)
+	if err != nil || before == 0 {
+		t.Fatalf("Frees = %d, %v", before, err)
+	}
+	p := newSnapshotPack(t, r)
+	snapshot, _ := addSnapshot(t, p, head, nil, randomChunk(1, 100_000))
+	saveSnapshot(t, r, p, refpolicy.ZeroOID, snapshot)
+	if got, err := r.Frees(t.Context(), sessionA); err != nil || got != 0 {
+		t.Errorf("Frees of a branch that a snapshot keeps = %d, %v; want 0", got, err)
+	}
+	if err := updateOne(t, r, Update{Caller: someone, Changes: []Change{{Ref: testSnapshotRef, Old: snapshot}}}); err != nil {
+		t.Fatalf("delete ref: %v", err)
+	}
+	if got, err := r.Frees(t.Context(), sessionA); err != nil || got != before {
+		t.Errorf("Frees after the snapshot = %d, %v; want %d", got, err, before)
+	}
+}
+
+// What cannot be done with a pack is told by its kind.
+func TestSnapshotPackErrors(t *testing.T) {
+	r := newTestRepo(t, openTestStore(t, nil), "site")
+	p := newSnapshotPack(t, r)
+	defer p.Abort()
+	if _, err := p.AddObject(9, nil); !errors.Is(err, packs.ErrBadType) {
+		t.Errorf("AddObject of type 9: %v, want ErrBadType", err)
+	}
+	if _, err := p.Chunk(refpolicy.OID{1}, nil); !errors.Is(err, ErrObjectNotFound) {
+		t.Errorf("Chunk that was not added: %v, want ErrObjectNotFound", err)
+	}
+	if err := p.Finish(t.Context()); !errors.Is(err, packs.ErrEmptyPack) {
+		t.Errorf("Finish of nothing: %v, want ErrEmptyPack", err)
+	}
+	if _, err := p.AddChunk([]byte("late")); !errors.Is(err, packs.ErrWriterDone) {
+		t.Errorf("AddChunk after Finish: %v, want ErrWriterDone", err)
 	}
 }
