@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"strconv"
 	"sync"
@@ -113,7 +114,7 @@ func newWorld(t testing.TB, limits Limits) *world {
 
 // keeper makes one more keeper, as a process that begins would.
 func (w *world) keeper(limits Limits) *Keeper {
-	return New(Options{Ledger: w.ledger, Users: w.users, Limits: limits, Repos: func(_ RepoID, by Actor) (Repo, error) {
+	return New(Options{Ledger: w.ledger, Users: w.users, Limits: limits, Logger: slog.New(slog.DiscardHandler), Repos: func(_ RepoID, by Actor) (Repo, error) {
 		return w.as(by), nil
 	}})
 }
