@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/gitstore/wire"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
+	"github.com/headgate/headgate/sessions/seal"
 	"github.com/headgate/headgate/sessions/snapshot"
 	"github.com/headgate/headgate/tokens"
 )
@@ -111,6 +112,8 @@ const (
 	codeDamaged      = "snapshot_damaged"
 	codeSealed       = "sealed"
 	codeNotSealed    = "not_sealed"
+	codeNoSealingKey = "no_sealing_key"
+	codeSealBroken   = "seal_broken"
 	codeSealNeeded   = "seal_needed"
 	codeBase         = "base_image"
 	codeBusy         = "busy"
@@ -402,6 +405,9 @@ var sentinels = []struct {
 	{snapshot.ErrSealed, http.StatusConflict, codeSealed, ""},
 	{snapshot.ErrSealNeeded, http.StatusConflict, codeSealNeeded, ""},
 	{errNotSealed, http.StatusConflict, codeNotSealed, ""},
+	{seal.ErrUnknownKey, http.StatusConflict, codeNoSealingKey, ""},
+	{seal.ErrWrongKey, http.StatusConflict, codeSealBroken, ""},
+	{seal.ErrBadEnvelope, http.StatusConflict, codeSealBroken, ""},
 	{snapshot.ErrBase, http.StatusForbidden, codeBase, ""},
 	{snapshot.ErrByHand, http.StatusForbidden, codeForbidden, ""},
 	{snapshot.ErrNotCreator, http.StatusForbidden, codeForbidden, ""},

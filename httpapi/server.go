@@ -42,8 +42,8 @@ type Config struct {
 	Sessions *sessions.Keeper
 	// Snapshots keeps the memory snapshots of all repos; nil: there are none.
 	Snapshots *snapshot.Keeper
-	SealKeys  KeyOpener // of sealed snapshots; nil: nobody opens their keys here
-	Issuer    Issuer    // of the tokens of sessions; not nil where Sessions is not
+	Seals     Sealing // nil: nothing is sealed here
+	Issuer    Issuer  // of the tokens of sessions; not nil where Sessions is not
 	// Denials are what the operator's routes change of what Tokens refuses; nil: none.
 	Denials DenyList
 	// OperatorKey opens the operator's routes, and nothing else does; empty: nobody can.
@@ -228,6 +228,7 @@ var routes = []route{
 	{name: "snapshot.hot-order", method: "POST", paths: []string{ofSnapshot + "/hot-order"}, access: repoOpen, scope: tokens.GitWrite, issued: ruled, snapshots: true, handle: (*Server).putHotOrder},
 	{name: "snapshot.key", method: "POST", paths: []string{ofSnapshot + "/key"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).openKey},
 	{name: "snapshot.delete", method: "DELETE", paths: []string{ofSnapshot}, access: repoOpen, scope: tokens.GitWrite, issued: ruled, snapshots: true, handle: (*Server).deleteSnapshot},
+	{name: "sealing-key", method: "GET", paths: []string{"/api/sealing-key"}, access: anybody, issued: ruled, snapshots: true, handle: (*Server).getSealingKey},
 	{name: "launchable", method: "GET", paths: []string{"/api/launchable"}, access: repoOpen, scope: tokens.GitRead, snapshots: true, handle: (*Server).listLaunchable},
 
 	{name: "events", method: "GET", paths: []string{"/api/repos/{repo}/events"}, access: repoOpen, scope: tokens.GitRead, issued: ruled, lasting: true, handle: (*Server).getEvents},

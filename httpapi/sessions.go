@@ -179,6 +179,9 @@ func (s *Server) createSession(q *request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkCaptureKey(spec.CaptureKey); err != nil {
+		return err
+	}
 	if spec.FromSnapshot, err = s.fromSnapshot(q, body.FromSnapshot); err != nil {
 		return err
 	}

@@ -1,11 +1,9 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -330,44 +328,6 @@ func (s *Server) getBundle(q *request) error {
 		return err
 	}
 	return w.flush()
-}
-
-// A KeyOpener takes the server's layer off a data key that is wrapped twice.
-type KeyOpener interface {
-	// TakeOff gives the data key of an envelope as it is wrapped to the customer.
-	TakeOff(ctx context.Context, envelope json.RawMessage) (inner []byte, err error)
-}
-
-var errNotSealed = errors.New("snapshot is not sealed")
-
-// openKey takes the server's layer off a sealed snapshot's data key.
-func (s *Server) openKey(q *request) error {
-	id, err := q.snapshotID()
-	if err != nil {
-		return err
-	}
-	got, err := s.Snapshots.Get(q.ctx(), q.snapshots(), id)
-	switch {
-	case err != nil:
-		return err
-	case !got.Sealed:
-		return errNotSealed
-	case s.SealKeys == nil:
-		return snapshot.ErrSealed
-	}
-	m, err := snapshot.ReadManifest(q.ctx(), q.snapshots(), id)
-	if err != nil {
-		return err
-	}
-	inner, err := s.SealKeys.TakeOff(q.ctx(), m.Envelope)
-	if err != nil {
-		return err
-	}
-	q.x.Header()["Cache-Control"] = noStore
-	return q.x.json(http.StatusOK, struct {
-		Wrapped  []byte          `json:"wrapped"`
-		Envelope json.RawMessage `json:"envelope"`
-	}{inner, m.Envelope})
 }
 
 var _ io.Writer = (*heldWriter)(nil)

@@ -36,6 +36,9 @@ func onceSave(q *request) *ledger.Once[snapshot.Snapshot] {
 // saveSnapshot saves the image that is the request's body.
 func (s *Server) saveSnapshot(q *request) error {
 	spec, err := q.streamSpec()
+	if err == nil {
+		err = s.checkEnvelope(spec.Envelope)
+	}
 	if err != nil {
 		return err
 	}

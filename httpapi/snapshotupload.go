@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"io"
 	"mime"
 	"net/http"
@@ -46,6 +47,9 @@ func (s *Server) beginUpload(q *request) error {
 		return err
 	}
 	spec, err := saveSpecOf(q.id, text)
+	if err == nil {
+		err = s.checkEnvelope(spec.Envelope)
+	}
 	if err != nil {
 		return err
 	}
@@ -288,11 +292,15 @@ func (s *Server) sealUpload(q *request) error {
 		Sizes    map[string]int64    `json:"sizes"`
 		Quiet    *snapshot.Quiet     `json:"quiescence"`
 		Excluded []snapshot.Excluded `json:"excluded"`
+		Envelope json.RawMessage     `json:"envelope"`
 	}
 	if err := s.readJSON(q, &body); err != nil {
 		return err
 	}
-	spec := snapshot.SealSpec{Roots: map[string]snapshot.Hash{}, Sizes: body.Sizes, Quiet: body.Quiet, Excluded: body.Excluded, Once: onceSave(q)}
+	if err := s.checkEnvelope(body.Envelope); err != nil {
+		return err
+	}
+	spec := snapshot.SealSpec{Roots: map[string]snapshot.Hash{}, Sizes: body.Sizes, Quiet: body.Quiet, Excluded: body.Excluded, Envelope: body.Envelope, Once: onceSave(q)}
 	for part, text := range body.Roots {
 		hash, err := snapshot.ParseHash(text)
 		if err != nil {

@@ -68,7 +68,7 @@ func openNode(ctx context.Context, o nodeOptions) (*node, error) {
 	n.reap(o)
 	n.server = httpapi.New(httpapi.Config{
 		Store: n.store, Tokens: verifier, OperatorKey: key,
-		Sessions: n.sessions, Snapshots: n.snapshots, Issuer: tokens.NewIssuer(keys), Denials: n.denied,
+		Sessions: n.sessions, Snapshots: n.snapshots, Seals: o.authority.sealing.Load(), Issuer: tokens.NewIssuer(keys), Denials: n.denied,
 		PublicURL: o.publicURL, Ready: n.ready, Metrics: metrics,
 		Logger: o.log, Limits: o.limits.ofHTTP(), InForce: o.inForce(),
 	})

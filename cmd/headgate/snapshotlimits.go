@@ -16,6 +16,7 @@ type SnapshotLimits struct {
 	UploadTTL   Duration `toml:"upload_ttl"`   // an upload to which nothing is sent; 24 h
 	Uploads     int      `toml:"uploads"`      // uploads of one session at once; 8
 	KeepLast    int      `toml:"keep_last"`    // snapshots of a session that stay, where it says nothing else; 0: all
+	RequireSeal bool     `toml:"require_seal"` // sessions without a capture key, and saves that are not sealed, are refused
 	IdleTimeout Duration `toml:"idle_timeout"` // of snapshots that name none; 0: none
 	MemoryFor   Duration `toml:"memory_for"`   // how long records of deleted and failed ones stay; 30 days
 	Workers     int      `toml:"workers"`      // chunks worked on at once by one save or restore; 0: one for each processor, at most 4
@@ -66,6 +67,6 @@ func (l SnapshotLimits) check() error {
 func (l SnapshotLimits) ofKeeper() snapshot.Limits {
 	return snapshot.Limits{
 		Cap: l.CapBytes, Quota: l.QuotaBytes, MaxCount: l.MaxCount, UploadTTL: l.UploadTTL.Duration, Uploads: l.Uploads,
-		KeepLast: l.KeepLast, IdleTimeout: l.IdleTimeout.Duration, Memory: l.MemoryFor.Duration, Workers: l.Workers,
+		KeepLast: l.KeepLast, RequireSeal: l.RequireSeal, IdleTimeout: l.IdleTimeout.Duration, Memory: l.MemoryFor.Duration, Workers: l.Workers,
 	}
 }

@@ -28,6 +28,7 @@ type Limits struct {
 	UploadTTL   time.Duration // 24 h: an upload to which nothing is sent
 	Uploads     int           // uploads of one session at once; 8
 	KeepLast    int           // snapshots of a session that stay; 0: all
+	RequireSeal bool          // saves that are not sealed are refused
 	IdleTimeout time.Duration // of a snapshot that names none; 0: none
 	ReapEvery   time.Duration // 5 s
 	Memory      time.Duration // 30 days: how long records of deleted and failed ones stay

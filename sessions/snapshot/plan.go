@@ -70,6 +70,9 @@ func (k *Keeper) planAs(ctx context.Context, repo Repo, s SaveSpec, id string) (
 	if err := p.fits(); err != nil {
 		return nil, err
 	}
+	if err := p.sealed(k.Limits.RequireSeal); err != nil {
+		return nil, err
+	}
 	return p, k.room(ctx, k.reads(repo.ID()), 0)
 }
 
@@ -308,13 +311,13 @@ func (p *planned) fits() error {
 	if size > MaxImage {
 		return &FieldError{Field: "size_bytes", Text: "is over what a snapshot can hold"}
 	}
-	return p.sealed()
+	return nil
 }
 
 // sealed holds the envelope against what the session demands.
-func (p *planned) sealed() error {
+func (p *planned) sealed(demanded bool) error {
 	if p.spec.Envelope == nil {
-		if p.owner.CaptureKey != "" {
+		if p.owner.CaptureKey != "" || demanded {
 			return ErrSealNeeded
 		}
 		return nil

@@ -113,6 +113,7 @@ type SealSpec struct {
 	Sizes    map[string]int64 // of parts whose size was not known
 	Quiet    *Quiet
 	Excluded []Excluded
+	Envelope json.RawMessage // in the place of the one it was begun with; nil: that one
 	Once     *ledger.Once[Snapshot]
 }
 
