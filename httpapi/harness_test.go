@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/ledger/pebbledb"
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/sessions/snapshot"
@@ -34,6 +35,8 @@ type gate struct {
 	http   *httptest.Server
 	logs   *syncBuffer
 	clock  *testClock
+	dir    string
+	disk   *fullDisk
 }
 
 // acmeKey signs the tokens of the org acme in every test.
@@ -57,9 +60,9 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 		t.Fatalf("open ledger: %v", err)
 	}
 	keeper := sessions.New(sessions.Options{Ledger: db, Logger: quiet})
-	images := &lateImages{}
+	images, disk := &lateImages{}, &fullDisk{FS: packs.OS{}}
 	snapshots := snapshot.New(snapshot.Options{Ledger: db, Logger: quiet, Users: NewSnapshotUsers(keeper), Repos: images.open})
-	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper, snapshots)})
+	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper, snapshots), FS: disk})
 	if err != nil {
 		t.Fatalf("open store: %v", err)
 	}
@@ -88,7 +91,7 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 			t.Errorf("close ledger: %v", err)
 		}
 	})
-	return &gate{t: t, server: s, http: srv, logs: logs, clock: clock}
+	return &gate{t: t, server: s, http: srv, logs: logs, clock: clock, dir: dir, disk: disk}
 }
 
 func acmeVerifier(t testing.TB, now func() time.Time, more ...tokens.VerifierOption) *tokens.Verifier {

@@ -92,7 +92,7 @@ func TestSessionsRefuse(t *testing.T) {
 		{404, "ref_not_found", h.write, meta{"base_ref": "nope"}},
 		{404, "object_not_found", h.write, meta{"base_ref": strings.Repeat("1", 40)}},
 		{404, "session_not_found", h.write, meta{"from_session": "nope"}},
-		{400, "not_supported", h.write, meta{"from_snapshot": h.main}},
+		{404, "snapshot_not_found", h.write, meta{"from_snapshot": h.main}},
 		{400, "invalid_request", h.write, meta{"id": "a/b"}},
 		{400, "invalid_request", h.write, meta{"branch": "a..b"}},
 		{400, "invalid_request", h.write, meta{"branch": "HEAD"}},

@@ -7,11 +7,18 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/gitstore/packs"
 	"github.com/headgate/headgate/sessions/snapshot"
 )
 
@@ -113,4 +120,79 @@ func (h *house) listed(session string) (list []string) {
 		list = append(list, fmt.Sprint(at(all, "snapshots", i, "state"), " ", at(all, "snapshots", i, "sha")))
 	}
 	return list
+}
+
+// A fullDisk has no room for packs while full is set.
+type fullDisk struct {
+	packs.FS
+	full atomic.Bool
+}
+
+func (d *fullDisk) Create(name string) (packs.File, error) {
+	f, err := d.FS.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	return fullFile{f, d}, nil
+}
+
+type fullFile struct {
+	packs.File
+	disk *fullDisk
+}
+
+func (f fullFile) Write(p []byte) (int, error) {
+	if f.disk.full.Load() {
+		return 0, &fs.PathError{Op: "write", Path: "pack", Err: syscall.ENOSPC}
+	}
+	return f.File.Write(p)
+}
+
+func (f fullFile) WriteAt(p []byte, off int64) (int, error) {
+	if f.disk.full.Load() {
+		return 0, &fs.PathError{Op: "write", Path: "pack", Err: syscall.ENOSPC}
+	}
+	return f.File.WriteAt(p, off)
+}
+
+// packsWith are the files of packs that hold some bytes as they are, with where.
+func (g *gate) packsWith(content []byte) map[string]int {
+	g.t.Helper()
+	found := map[string]int{}
+	err := filepath.WalkDir(filepath.Join(g.dir, "repos"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".pack") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if at := bytes.Index(text, content); at >= 0 {
+			found[path] = at
+		}
+		return err
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return found
+}
+
+// damage flips a bit of content where packs hold it.
+func (g *gate) damage(content []byte) {
+	g.t.Helper()
+	found := g.packsWith(content)
+	if len(found) == 0 {
+		g.t.Fatal("no pack holds the chunk as it is")
+	}
+	for path, at := range found {
+		if err := os.Chmod(path, 0o644); err != nil {
+			g.t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		_, err = f.WriteAt([]byte{content[0] ^ 1}, int64(at))
+		if cerr := f.Close(); err != nil || cerr != nil {
+			g.t.Fatal(err, cerr)
+		}
+	}
 }

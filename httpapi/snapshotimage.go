@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
 	"unicode/utf16"
@@ -111,6 +110,7 @@ func (r *restore) send() error {
 		return r.begin()
 	}
 	w := &heldWriter{x: x, begin: r.begin}
+	defer w.release()
 	var err error
 	if r.sparse {
 		err = r.im.WriteSparse(ctx, w, r.start, r.length, r.hot)
@@ -222,48 +222,6 @@ func escaped(unit uint16) string {
 	return `\u` + text[1:]
 }
 
-// heldBytes is how much of an answer is kept until its status goes out.
-const heldBytes = 64 << 10
-
-// A heldWriter writes an answer whose status is sent with its first bytes, once there are
-// some of them or all.
-type heldWriter struct {
-	x      *exchange
-	begin  func() error
-	held   []byte
-	broken bool // the connection is
-}
-
-func (w *heldWriter) Write(p []byte) (int, error) {
-	if !w.x.started() && len(w.held)+len(p) <= heldBytes {
-		w.held = append(w.held, p...)
-		return len(p), nil
-	}
-	if err := w.flush(); err != nil {
-		return 0, err
-	}
-	n, err := w.x.Write(p)
-	w.broken = w.broken || err != nil
-	return n, err
-}
-
-// flush sends what is held.
-func (w *heldWriter) flush() error {
-	if !w.x.started() {
-		if err := w.begin(); err != nil {
-			return err
-		}
-	}
-	held := w.held
-	w.held = nil
-	if len(held) == 0 {
-		return nil
-	}
-	_, err := w.x.Write(held)
-	w.broken = w.broken || err != nil
-	return err
-}
-
 // address is a parameter that is a guest address: decimal, or hex with 0x.
 func (q *query) address(name string) (address uint64, given bool) {
 	text := q.text(name)
@@ -298,36 +256,3 @@ func (x *exchange) octets(text []byte) {
 	x.WriteHeader(http.StatusOK)
 	_, _ = x.Write(text)
 }
-
-// getBundle answers with a git bundle of a snapshot and all that it leads to.
-func (s *Server) getBundle(q *request) error {
-	id, err := q.snapshotID()
-	if err != nil {
-		return err
-	}
-	got, err := s.Snapshots.Get(q.ctx(), q.snapshots(), id)
-	if err != nil {
-		return err
-	}
-	if got.State != snapshot.Ready {
-		return &snapshot.StateError{Commit: id, State: got.State}
-	}
-	begin := func() error {
-		h := q.x.Header()
-		h.Set("Content-Type", "application/x-git-bundle")
-		h["Cache-Control"] = noStore
-		h.Set("X-Headgate-Snapshot", id.String())
-		q.x.WriteHeader(http.StatusOK)
-		return nil
-	}
-	if q.r.Method == http.MethodHead {
-		return begin()
-	}
-	w := &heldWriter{x: q.x, begin: begin}
-	if err := s.Snapshots.Export(q.ctx(), q.snapshots(), id, w); err != nil {
-		return err
-	}
-	return w.flush()
-}
-
-var _ io.Writer = (*heldWriter)(nil)
