@@ -59,8 +59,8 @@ func newGate(t testing.TB, change ...func(*Config)) *gate {
 	if err != nil {
 		t.Fatalf("open ledger: %v", err)
 	}
-	keeper := sessions.New(sessions.Options{Ledger: db, Logger: quiet})
 	images, disk := &lateImages{}, &fullDisk{FS: packs.OS{}}
+	keeper := sessions.New(sessions.Options{Ledger: db, Logger: quiet, Doors: images.door})
 	snapshots := snapshot.New(snapshot.Options{Ledger: db, Logger: quiet, Users: NewSnapshotUsers(keeper), Repos: images.open})
 	store, err := gitstore.Open(t.Context(), gitstore.Options{Dir: dir, Ledger: db, Logger: quiet, Guard: NewGuard(keeper, snapshots), FS: disk})
 	if err != nil {

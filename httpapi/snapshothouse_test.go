@@ -19,6 +19,7 @@ import (
 
 	"github.com/headgate/headgate/gitstore"
 	"github.com/headgate/headgate/gitstore/packs"
+	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/sessions/snapshot"
 )
 
@@ -33,6 +34,16 @@ func (l *lateImages) open(repo snapshot.RepoID, by snapshot.Actor) (snapshot.Rep
 		return nil, err
 	}
 	return NewSnapshotRepo(r, gitstore.Caller{Actor: gitstore.Actor(by)}), nil
+}
+
+func (l *lateImages) door(repo sessions.Repo, by sessions.Actor) (sessions.Door, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	r, err := l.store.Repo(ctx, repo.Org, repo.Name)
+	if err != nil {
+		return nil, err
+	}
+	return NewDoor(r, gitstore.Caller{Actor: gitstore.Actor(by)}), nil
 }
 
 // newKeep is a house with a session s, whose snapshots are bound by limits.

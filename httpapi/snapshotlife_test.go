@@ -60,7 +60,8 @@ func TestD10_Bases(t *testing.T) {
 	if at(list, "bases", 0, "name") != "ubuntu-24" || at(list, "bases", 0, "sha") != sha || at(list, "bases", 1) != nil {
 		t.Errorf("bases = %v", list)
 	}
-	for _, tok := range []string{h.write, h.admin} {
+	admin := tokenOf(t, tokens.Claims{Repo: h.name, Scopes: []tokens.Scope{tokens.RepoWrite, tokens.GitWrite}})
+	for _, tok := range []string{h.write, admin} {
 		h.refused(403, "base_image", ask{method: "DELETE", path: h.path("/snapshots/" + sha), token: tok})
 	}
 	h.want(200, ask{method: "DELETE", path: h.path("/sessions/s"), token: h.write})
@@ -70,7 +71,7 @@ func TestD10_Bases(t *testing.T) {
 	h.session(meta{"id": "child", "from_snapshot": sha})
 	h.want(200, ask{method: "DELETE", path: h.path("/sessions/child"), token: h.write})
 	h.want(204, ask{method: "DELETE", path: bases + "?org=acme&repo=team/site&name=ubuntu-24", token: operatorsKey})
-	h.want(200, ask{method: "DELETE", path: h.path("/snapshots/" + sha), token: h.admin})
+	h.want(200, ask{method: "DELETE", path: h.path("/snapshots/" + sha), token: admin})
 	h.want(400, ask{method: "POST", path: bases, token: operatorsKey, body: meta{"org": "acme", "repo": h.name, "name": "x", "sha": "y"}})
 	h.want(404, ask{method: "POST", path: bases, token: operatorsKey, body: meta{"org": "acme", "repo": "nope", "name": "x", "sha": sha}})
 }

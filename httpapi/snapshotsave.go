@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"errors"
 	"io"
 	"net/http"
 
@@ -49,7 +50,7 @@ func (s *Server) saveSnapshot(q *request) error {
 	}
 	got, err := s.Snapshots.Save(q.ctx(), q.snapshots(), spec, body)
 	if err != nil {
-		return err
+		return endedEarly(err)
 	}
 	status, answer := answerSave(got, spec.DryRun)
 	return q.x.json(status, answer)
@@ -63,6 +64,14 @@ func (b wholeBody) Read(p []byte) (int, error) {
 	return n, bodyError(err)
 }
 
+// endedEarly makes the client's fault of a body that ends before what it holds does.
+func endedEarly(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, snapshot.ErrDamaged) {
+		return &requestError{kind: kindBodyCut, text: "request body ended early: " + err.Error()}
+	}
+	return err
+}
+
 // importSnapshot makes the snapshot in a bundle the session's newest.
 func (s *Server) importSnapshot(q *request) error {
 	body := io.Reader(http.NoBody)
@@ -71,7 +80,7 @@ func (s *Server) importSnapshot(q *request) error {
 	}
 	got, err := s.Snapshots.Import(q.ctx(), q.snapshots(), q.id, body, onceSave(q))
 	if err != nil {
-		return err
+		return endedEarly(err)
 	}
 	status, answer := answerSave(got, false)
 	return q.x.json(status, answer)

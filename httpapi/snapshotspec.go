@@ -176,7 +176,7 @@ func (q *request) streamSpec() (spec snapshot.SaveSpec, err error) {
 	if v.err != nil {
 		return spec, v.err
 	}
-	meta := map[string]any{}
+	meta := map[string]json.RawMessage{}
 	if coded := first(q.r.Header.Get(manifestHeader), v.text("meta")); coded != "" {
 		text, err := base64.RawURLEncoding.DecodeString(trimPadding(coded))
 		if err != nil {
@@ -188,12 +188,18 @@ func (q *request) streamSpec() (spec snapshot.SaveSpec, err error) {
 	}
 	for name, kind := range streamQuery {
 		if text := v.text(name); text != "" {
-			if meta[name], err = kind(name, text); err != nil {
+			value, err := kind(name, text)
+			if err != nil {
 				return spec, err
+			}
+			if meta[name], err = json.Marshal(value); err != nil {
+				return spec, invalid("query parameter %s: %v", name, err)
 			}
 		}
 	}
-	meta["size_bytes"] = q.streamSize(meta["size_bytes"])
+	if _, said := meta["size_bytes"]; !said { // -1: not known
+		meta["size_bytes"] = strconv.AppendInt(nil, q.r.ContentLength, 10)
+	}
 	text, err := json.Marshal(meta)
 	if err != nil {
 		return spec, invalid("%s: %v", manifestHeader, err)
@@ -203,14 +209,6 @@ func (q *request) streamSpec() (spec snapshot.SaveSpec, err error) {
 		err = invalid("a stream is one part; several are saved by an upload")
 	}
 	return spec, err
-}
-
-// streamSize is the size of the image: as it is said, else that of the body.
-func (q *request) streamSize(said any) any {
-	if said == nil {
-		return q.r.ContentLength // -1: not known
-	}
-	return said
 }
 
 func trimPadding(s string) string {

@@ -204,7 +204,7 @@ func (s *Server) putChunks(q *request) error {
 	}
 	stored, err := s.Snapshots.Put(q.ctx(), q.snapshots(), q.id, q.part, snapshot.NewSparseReader(wholeBody{requestBody(q)}))
 	if err != nil {
-		return err
+		return endedEarly(err)
 	}
 	return q.x.json(http.StatusOK, storedBody{stored})
 }
