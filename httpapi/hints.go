@@ -76,6 +76,18 @@ func hintOf(err error) string {
 		return "somebody else may be writing now: stop; whoever started you can acquire the lease anew, which raises the epoch, and make a new token"
 	case errors.Is(err, sessions.ErrTokenDead):
 		return "stop writing: this token cannot be renewed any more; ask whoever gave it to you for a new one"
+	case errors.As(err, new(*snapshot.OverCapError)):
+		return "the last state that was saved stays, and is what would be restored; leave out what need not be saved"
+	case errors.As(err, new(*snapshot.MovedError)):
+		return "somebody else has saved meanwhile: look at head_sha, then save on it or without expected_head_sha"
+	case errors.Is(err, snapshot.ErrMissing):
+		return "tell the leaves' lists once more to learn what is missing, send that and seal again"
+	case errors.Is(err, snapshot.ErrDamaged):
+		return "nothing was begun anew in its place; states that were saved before can still be restored"
+	case errors.Is(err, snapshot.ErrSealed):
+		return "ask for its chunks with Accept: application/x-headgate-sparse, and open them with the session's key"
+	case errors.As(err, new(*snapshot.InUseError)):
+		return "sessions that were made from it, and pins on it, have to go first"
 	case errors.Is(err, tokens.ErrExpired):
 		return "an expired token cannot be renewed: ask whoever gave it to you for a new one"
 	}
