@@ -125,6 +125,9 @@ func factsOf(err error) (m moreBody) {
 	return m
 }
 
+// kindPin stands among the holders of a snapshot for a pin.
+const kindPin = "pin"
+
 // ofSnapshot tells the facts of an error of snapshots.
 func (m *moreBody) ofSnapshot(err error) {
 	var (
@@ -153,7 +156,11 @@ func (m *moreBody) ofSnapshot(err error) {
 	case errors.As(err, &used):
 		m.SHA = used.Commit.String()
 		for _, holder := range used.Holders {
-			m.Holders = append(m.Holders, useHolderBody{Kind: "session", ID: holder})
+			kind := "session"
+			if holder == kindPin { // of which nobody is told whose it is
+				kind = kindPin
+			}
+			m.Holders = append(m.Holders, useHolderBody{Kind: kind, ID: holder})
 		}
 	}
 }
