@@ -112,6 +112,10 @@ func (s *SnapshotStage) Add(k StageKey, blob []byte) (refpolicy.OID, error) {
 // Has tells which chunks are staged, by place; the zero OID for those that are not.
 func (s *SnapshotStage) Has(keys []StageKey) []refpolicy.OID { return s.s.Has(keys) }
 
+// Sizes tells how many bytes the blobs of chunks have, by place; 0 for those that are not
+// staged.
+func (s *SnapshotStage) Sizes(keys []StageKey) []int { return s.s.Sizes(keys) }
+
 // Note keeps small data beside the chunks, the newest for each name; Notes gives all in
 // byte order of the names.
 func (s *SnapshotStage) Note(name string, data []byte) error { return s.s.Note(name, data) }

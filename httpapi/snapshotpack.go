@@ -89,13 +89,22 @@ func (s snapshotStage) Add(c snapshot.Chunk, blob []byte) (snapshot.OID, error) 
 	return snapshot.OID(id), err
 }
 
-// Has implements snapshot.Stage.
-func (s snapshotStage) Has(chunks []snapshot.Chunk) []snapshot.OID {
+func stageKeys(chunks []snapshot.Chunk) []gitstore.StageKey {
 	keys := make([]gitstore.StageKey, len(chunks))
 	for i, c := range chunks {
 		keys[i] = stageKeyOf(c)
 	}
-	ids := s.SnapshotStage.Has(keys)
+	return keys
+}
+
+// Sizes implements snapshot.Stage.
+func (s snapshotStage) Sizes(chunks []snapshot.Chunk) []int {
+	return s.SnapshotStage.Sizes(stageKeys(chunks))
+}
+
+// Has implements snapshot.Stage.
+func (s snapshotStage) Has(chunks []snapshot.Chunk) []snapshot.OID {
+	ids := s.SnapshotStage.Has(stageKeys(chunks))
 	found := make([]snapshot.OID, len(ids))
 	for i, id := range ids {
 		found[i] = snapshot.OID(id)

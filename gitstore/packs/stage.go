@@ -247,6 +247,20 @@ func (s *Stage) Has(keys []StageKey) []refpolicy.OID {
 	return ids
 }
 
+// Sizes tells how many bytes the blobs of chunks have, by place; 0 for those that are not
+// staged.
+func (s *Stage) Sizes(keys []StageKey) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sizes := make([]int, len(keys))
+	for n, k := range keys {
+		if i, ok := s.place(k.Hash); ok && s.recs[i].length == k.Length {
+			sizes[n] = contentBytes(int(s.recs[i].stored))
+		}
+	}
+	return sizes
+}
+
 // Bytes is how much is staged, as it is stored.
 func (s *Stage) Bytes() int64 {
 	s.mu.Lock()

@@ -88,3 +88,12 @@ func eachStored(raw []byte, fn func(block []byte)) (h entryHead, ok bool, err er
 func beginsStored(z []byte) bool {
 	return len(z) >= 3 && z[0]&15 == 8 && z[1]&0x20 == 0 && binary.BigEndian.Uint16(z)%31 == 0 && z[2]&6 == 0
 }
+
+// contentBytes is how many bytes the content of a stored blob's entry of so many has.
+func contentBytes(entry int) int {
+	n := entry
+	for range 4 { // heads and blocks grow slower than what is in them
+		n = entry - len(AppendHead(nil, Blob, int64(max(0, n)))) - zlibHead - zlibTrail - blocksOf(n)*blockHead
+	}
+	return n
+}

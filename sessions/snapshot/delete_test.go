@@ -38,10 +38,7 @@ func TestAChildAtTheMomentOfADeletion(t *testing.T) {
 		w := newWorld(t, Limits{})
 		w.session("s", OID{})
 		one := w.save(t, "s", "a")
-		_, ready, err := w.k.Launch(t.Context(), w.as(backend()), one.Commit)
-		if err != nil {
-			t.Fatalf("Launch: %v", err)
-		}
+		ready := ReadyCheck(one.Commit)
 		var made error
 		done := false
 		w.ledger.beforeApply(func(b ledger.Batch) error {
@@ -51,7 +48,7 @@ func TestAChildAtTheMomentOfADeletion(t *testing.T) {
 			}
 			return nil
 		})
-		_, err = w.delete(one.Commit)
+		_, err := w.delete(one.Commit)
 		if !childFirst {
 			made = w.child(t.Context(), one.Commit, "c", true, ready)
 		}

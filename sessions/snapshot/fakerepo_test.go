@@ -74,7 +74,7 @@ type fataler interface {
 // A world is one repo with a keeper of its snapshots. Refs and pins are kept in the
 // ledger, moved in one batch with what the guard says; objects in memory.
 type world struct {
-	clock  *testClock
+	clock  *testClock // nil on an engine with a clock of its own
 	ledger *faultyLedger
 	k      *Keeper
 	repo   RepoID
@@ -103,8 +103,14 @@ func newWorld(t testing.TB, limits Limits) *world {
 			t.Errorf("close ledger: %v", err)
 		}
 	})
+	w := worldOn(db, limits)
+	w.clock = clock
+	return w
+}
+
+func worldOn(db ledger.Ledger, limits Limits) *world {
 	w := &world{
-		clock: clock, ledger: &faultyLedger{Ledger: db}, repo: RepoID{ID: "r1", Org: "acme", Name: "site"},
+		ledger: &faultyLedger{Ledger: db}, repo: RepoID{ID: "r1", Org: "acme", Name: "site"},
 		objects: map[OID]fakeObject{}, stages: map[string]*fakeStage{}, images: map[OID][]string{},
 	}
 	w.users = &fakeUsers{w: w, sessions: map[string]*Owner{}, told: map[string]string{}}
@@ -388,6 +394,16 @@ func (s *fakeStage) Add(c Chunk, blob []byte) (OID, error) {
 	return objectID("blob", s.chunks[c.Hash].Data), nil
 }
 
+func (s *fakeStage) Sizes(chunks []Chunk) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sizes := make([]int, len(chunks))
+	for i, c := range chunks {
+		sizes[i] = len(s.chunks[c.Hash].Data)
+	}
+	return sizes
+}
+
 func (s *fakeStage) Has(chunks []Chunk) []OID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -472,14 +488,18 @@ func testUseKeys(sha string) (started, freed, prefix string) {
 // child makes, or ends, a session of a snapshot, with what is demanded of that.
 func (w *world) child(ctx context.Context, sha OID, id string, live bool, ready ...ledger.Check) error {
 	started, freed, prefix := testUseKeys(sha.String())
-	when := []byte(strconv.FormatInt(w.clock.Now().UnixMicro(), 10))
+	now, err := w.ledger.Now(ctx)
+	if err != nil {
+		return err
+	}
+	when := []byte(strconv.FormatInt(now.UnixMicro(), 10))
 	b := ledger.Batch{Space: ledger.RepoSpace(w.repo.ID), Checks: ready}
 	if live {
 		b.Sets = []ledger.Set{{Key: started, Value: when}, {Key: prefix + id}}
 	} else {
 		b.Sets, b.Deletes = []ledger.Set{{Key: freed, Value: when}}, []string{prefix + id}
 	}
-	_, err := w.ledger.Apply(ctx, b)
+	_, err = w.ledger.Apply(ctx, b)
 	return err
 }
 

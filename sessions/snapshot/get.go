@@ -57,14 +57,6 @@ func (k *Keeper) ready(ctx context.Context, repo Repo, commit OID) (Snapshot, er
 	return s, nil
 }
 
-// Launch gives a snapshot that the caller may make a session from, and what must hold in
-// the repo's space when that is made: the snapshot is not being deleted. Errors:
-// ErrNotFound, *StateError, *DamagedError.
-func (k *Keeper) Launch(ctx context.Context, repo Repo, commit OID) (Snapshot, ledger.Check, error) {
-	s, err := k.ready(ctx, repo, commit)
-	return s, ledger.Equal(readyKey(commit.String()), readyValue), err
-}
-
 // List tells the snapshots of a session, newest first, with saves under way and those
 // that failed. Whoever may not read the session's snapshot ref is told of none. Errors:
 // ErrInvalid for a cursor of another list.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -39,7 +40,11 @@ type Limits struct {
 // ledger as well.
 type Keeper struct {
 	Options
-	looks looks
+	looks   looks
+	coder   *Coder
+	leaves  *lru[leafKey, storedLeaf]
+	images  *lru[imageKey, *openImage]
+	sealing sync.Map // ids of uploads that are being sealed
 }
 
 // New makes a Keeper.
@@ -48,7 +53,10 @@ func New(o Options) *Keeper {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Keeper{Options: o, looks: newLooks()}
+	return &Keeper{
+		Options: o, looks: newLooks(), coder: NewCoder(),
+		leaves: newLRU[leafKey, storedLeaf](cachedLeaves), images: newLRU[imageKey, *openImage](cachedImages),
+	}
 }
 
 // withDefaults gives zero fields their defaults.

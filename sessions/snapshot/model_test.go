@@ -102,11 +102,7 @@ func (m *snapModel) start(t *rapid.T) {
 	s := m.one(t)
 	m.n++
 	id := fmt.Sprint("c", m.n)
-	_, ready, err := m.w.k.Launch(context.Background(), m.w.as(backend()), s.id)
-	if err != nil {
-		t.Fatalf("Launch of one that is there: %v", err)
-	}
-	if err := m.w.child(context.Background(), s.id, id, true, ready); err == nil {
+	if err := m.w.child(context.Background(), s.id, id, true, ReadyCheck(s.id)); err == nil {
 		s.children[id], s.used = true, m.w.clock.Now()
 	} else if !errors.Is(err, errCut) {
 		t.Fatalf("start a child: %v", err)

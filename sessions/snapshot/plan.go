@@ -70,8 +70,10 @@ func (k *Keeper) planAs(ctx context.Context, repo Repo, s SaveSpec, id string) (
 	if err := p.fits(); err != nil {
 		return nil, err
 	}
-	if err := p.sealed(k.Limits.RequireSeal); err != nil {
-		return nil, err
+	if !p.spec.imported {
+		if err := p.sealed(k.Limits.RequireSeal); err != nil {
+			return nil, err
+		}
 	}
 	return p, k.room(ctx, k.reads(repo.ID()), 0)
 }

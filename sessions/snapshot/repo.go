@@ -124,6 +124,8 @@ type Stage interface {
 	Add(c Chunk, blob []byte) (OID, error)
 	// Has tells which of chunks are staged, by place; the zero OID for those that are not.
 	Has(chunks []Chunk) []OID
+	// Sizes tells how many bytes the blobs of chunks have, by place; 0 for those that are not staged.
+	Sizes(chunks []Chunk) []int
 	// Note keeps small data beside the chunks, the newest for each name; Notes gives all.
 	Note(name string, data []byte) error
 	Notes(ctx context.Context, each func(name string, data []byte) error) error

@@ -83,6 +83,8 @@ type SaveSpec struct {
 	KeepLast      *int // how many snapshots of the session stay from now on; 0: all; nil: as before
 	DryRun        bool
 	Extra         map[string]json.RawMessage // unknown optional fields, kept in the manifest
+
+	imported bool // what is saved comes with a manifest of its own
 	Once          *ledger.Once[Snapshot]
 }
 

@@ -1,0 +1,251 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Seal makes the upload a snapshot, or of a dry run tells what it would be: all of it, or
+// nothing. Errors: ErrUploadNotFound; ErrMissing, ErrBusy, and those of the store, after
+// which it can be tried again; ErrMismatch, ErrNotQuiet, *MovedError, *OverCapError,
+// *FullError, *FieldError; a *ledger.RepeatedError.
+func (k *Keeper) Seal(ctx context.Context, repo Repo, session, upload string, s SealSpec) (Snapshot, error) {
+	if err := k.reads(repo.ID()).known(ctx, s.Once.StoreKey()); err != nil {
+		return Snapshot{}, err
+	}
+	p, _, err := k.planAgain(ctx, repo, session, upload)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if _, busy := k.sealing.LoadOrStore(upload, true); busy {
+		return Snapshot{}, ErrBusy
+	}
+	defer k.sealing.Delete(upload)
+	if err := p.sealWith(s); err != nil {
+		return Snapshot{}, k.ended(ctx, repo, p, err)
+	}
+	got, err := k.sealUpload(ctx, repo, p, s)
+	if err != nil {
+		if err = k.ended(ctx, repo, p, err); retryable(err) {
+			return Snapshot{}, err
+		}
+	}
+	// Nothing is to be sent to it any more; the sweep finds it if this fails.
+	if rerr := repo.RemoveStage(context.WithoutCancel(ctx), upload); rerr != nil {
+		k.Logger.WarnContext(ctx, "remove what was staged", "repo", repo.ID().ID, "upload", upload, "err", rerr)
+	}
+	return got, err
+}
+
+// sealWith takes what is only said at the end.
+func (p *planned) sealWith(s SealSpec) error {
+	p.spec.Once = s.Once
+	if s.Excluded != nil {
+		if err := validExcluded(s.Excluded); err != nil {
+			return err
+		}
+		p.spec.Excluded = s.Excluded
+	}
+	if s.Quiet != nil {
+		p.spec.Quiet = s.Quiet
+	}
+	if s.Envelope != nil {
+		if p.spec.Envelope == nil {
+			return &FieldError{Field: "envelope", Text: "the upload was not begun as a sealed save"}
+		}
+		p.spec.Envelope = s.Envelope
+		if err := p.sealed(false); err != nil {
+			return err
+		}
+	}
+	return quiet(p.spec.Quiet)
+}
+
+func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSpec) (Snapshot, error) {
+	stage, err := repo.OpenStage(ctx, p.id)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	parts, err := p.toldParts(ctx, stage, s)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	base, err := k.baseOf(ctx, repo, p)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	found, err := base.allBlobs(ctx, parts, stage)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	var pack Pack
+	if !p.spec.DryRun {
+		if pack, err = stage.Pack(ctx); err != nil {
+			return Snapshot{}, err
+		}
+		defer pack.Abort()
+	}
+	w := k.newWeave(repo, pack, base)
+	for i, t := range parts {
+		w.begin(t.spec)
+		for _, leaf := range found[i] {
+			if err := w.leaf(ctx, leaf); err != nil {
+				return Snapshot{}, err
+			}
+		}
+		w.end(t.size)
+	}
+	return k.conclude(ctx, repo, p, w)
+}
+
+// A toldPart is a part as its lists tell it.
+type toldPart struct {
+	spec   PartSpec
+	size   int64
+	leaves []Leaf
+}
+
+// toldParts gathers the lists that were told, and holds each part to its hash: ErrMissing
+// if a leaf was not told, ErrMismatch for another hash.
+func (p *planned) toldParts(ctx context.Context, stage Stage, s SealSpec) ([]toldPart, error) {
+	told := map[string]map[int][]byte{}
+	err := stage.Notes(ctx, func(name string, data []byte) error {
+		number, part, ok := strings.Cut(name, "/")
+		n, err := strconv.ParseUint(number, 16, 32)
+		if !ok || err != nil {
+			return nil // none of ours
+		}
+		if told[part] == nil {
+			told[part] = map[int][]byte{}
+		}
+		told[part][int(n)] = data
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name := range s.Roots {
+		if _, err := p.part(name); err != nil {
+			return nil, err
+		}
+	}
+	parts := make([]toldPart, len(p.spec.Parts))
+	for i, spec := range p.spec.Parts {
+		if parts[i], err = p.toldPart(spec, told[spec.Name], s); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
+}
+
+func (p *planned) toldPart(spec PartSpec, told map[int][]byte, s SealSpec) (t toldPart, err error) {
+	t = toldPart{spec: spec, size: spec.Size}
+	if size, ok := s.Sizes[spec.Name]; ok && t.size < 0 {
+		t.size = size
+	}
+	if t.size < 0 || t.size > MaxImage {
+		return t, &FieldError{Field: "sizes." + spec.Name, Text: "is needed: it was not known before"}
+	}
+	spec.Size = t.size
+	t.spec.Size = t.size
+	leaves := len(told)
+	if spec.Layout == Pages {
+		leaves = PageLeaves(t.size, spec.ChunkBytes)
+	}
+	if leaves > MaxLeaves {
+		return t, invalidf("part %s has more than %d leaves", spec.Name, MaxLeaves)
+	}
+	hashes, sum := make([]Hash, leaves), int64(0)
+	for n := range leaves {
+		data, ok := told[n]
+		if !ok {
+			return t, fmt.Errorf("%w: leaf %d of part %s was not told", ErrMissing, n, spec.Name)
+		}
+		leaf := Leaf{Index: n}
+		if leaf.Chunks, err = DecodeList(data); err != nil {
+			return t, err
+		}
+		if err := p.checkLeaf(spec, leaf); err != nil {
+			return t, err
+		}
+		t.leaves, hashes[n] = append(t.leaves, leaf), leaf.hashOf(spec.Layout, data)
+		sum += leaf.Size()
+	}
+	if spec.Layout == Stream && sum != t.size {
+		return t, fmt.Errorf("%w: part %s has %d bytes, not %d", ErrMismatch, spec.Name, sum, t.size)
+	}
+	part := Part{Layout: spec.Layout, ChunkBytes: spec.ChunkBytes, Size: t.size}
+	want, ok := s.Roots[spec.Name]
+	if !ok && len(s.Roots) == 1 && len(p.spec.Parts) == 1 {
+		want, ok = s.Roots[""]
+	}
+	if !ok {
+		return t, &FieldError{Field: "roots." + spec.Name, Text: "is missing"}
+	}
+	if got := ImageRoot(part, hashes); got != want {
+		return t, fmt.Errorf("%w: part %s has the hash %s", ErrMismatch, spec.Name, got)
+	}
+	return t, nil
+}
+
+// toldMissing is how many missing chunks an error names.
+const toldMissing = 16
+
+// A MissingError is ErrMissing with the first chunks that are.
+type MissingError struct {
+	Chunks []Hash
+	More   bool // there are others
+}
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("%v: %d and more, the first is %s", ErrMissing, len(e.Chunks), e.Chunks[0])
+}
+
+// Unwrap gives ErrMissing.
+func (e *MissingError) Unwrap() error { return ErrMissing }
+
+// allBlobs finds the blobs of all chunks: *MissingError.
+func (b *baseChunks) allBlobs(ctx context.Context, parts []toldPart, stage Stage) ([][][]woven, error) {
+	all := make([][][]woven, len(parts))
+	missing := &MissingError{}
+	for i, t := range parts {
+		like := b.like(t.spec)
+		for _, leaf := range t.leaves {
+			found, err := b.leafBlobs(ctx, like, leaf, stage)
+			if err != nil {
+				return nil, err
+			}
+			for n, c := range leaf.Chunks {
+				if c.Hash.IsZero() || !found[n].blob.IsZero() {
+					continue
+				}
+				if missing.More = len(missing.Chunks) == toldMissing; missing.More {
+					return nil, missing
+				}
+				missing.Chunks = append(missing.Chunks, c.Hash)
+			}
+			measure(stage, leaf.Chunks, found)
+			all[i] = append(all[i], found)
+		}
+	}
+	if len(missing.Chunks) > 0 {
+		return nil, missing
+	}
+	return all, nil
+}
+
+// measure tells of staged chunks how many bytes their blobs have.
+func measure(stage Stage, chunks []Chunk, found []woven) {
+	var sizes []int
+	for i := range found {
+		if !found[i].isNew {
+			continue
+		}
+		if sizes == nil {
+			sizes = stage.Sizes(chunks)
+		}
+		found[i].bytes = sizes[i]
+	}
+}

@@ -1,0 +1,174 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha1"
+	"fmt"
+	"io"
+
+	"github.com/headgate/headgate/gitstore/ledger"
+)
+
+// Export writes the bundle of a snapshot: the commit with all that it leads to. Errors:
+// ErrNotFound, *StateError, *DamagedError, those of w.
+func (k *Keeper) Export(ctx context.Context, repo Repo, commit OID, w io.Writer) error {
+	got, err := k.ready(ctx, repo, commit)
+	if err != nil {
+		return err
+	}
+	err = repo.WriteBundle(ctx, w, commit, RefPrefix+got.Session)
+	return k.damage(ctx, repo, commit, "bundle", err)
+}
+
+// Import makes a ready snapshot of a bundle, with the same id: the session's new one. All
+// of it is read and hashed first, as after a save. Errors: ErrInvalid and *FieldError for
+// what is no snapshot, ErrDamaged for one that is not what its hashes say, *StateError
+// for one that is here already, *OverCapError, *FullError, those of the store.
+func (k *Keeper) Import(ctx context.Context, repo Repo, session string, bundle io.Reader, once *ledger.Once[Snapshot]) (Snapshot, error) {
+	p, err := k.plan(ctx, repo, &SaveSpec{Session: session, Once: once, imported: true})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if err := k.capture(ctx, repo, p); err != nil {
+		return Snapshot{}, err
+	}
+	got, err := k.importBundle(ctx, repo, p, bundle)
+	if err != nil {
+		err = k.refuse(ctx, repo, p, err)
+	}
+	return got, err
+}
+
+func (k *Keeper) importBundle(ctx context.Context, repo Repo, p *planned, bundle io.Reader) (Snapshot, error) {
+	tip, pack, err := repo.ReadBundle(ctx, bundle)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer pack.Abort()
+	if err := pack.Finish(ctx); err != nil {
+		return Snapshot{}, err
+	}
+	in := packRepo{repo, pack}
+	m, parts, err := k.checkLists(ctx, in, tip)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if p.spec.Envelope = m.Envelope; p.spec.Envelope != nil || k.Limits.RequireSeal || p.owner.CaptureKey != "" {
+		if err := p.sealed(k.Limits.RequireSeal); err != nil {
+			return Snapshot{}, err
+		}
+	}
+	if p.workspace, err = parentOf(ctx, in, tip, m); err != nil {
+		return Snapshot{}, err
+	}
+	stored, err := k.checkContents(ctx, in, parts)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if stored != m.Stored {
+		return Snapshot{}, &FieldError{Field: "stored_bytes", Text: fmt.Sprintf("must be %d", stored)}
+	}
+	p.spec.Name, p.base = m.Name, nil
+	return k.publish(ctx, repo, p, made{Commit: tip, Manifest: m, Pack: pack, New: stored})
+}
+
+// parentOf is the workspace commit of a snapshot: its last parent, which the manifest names.
+func parentOf(ctx context.Context, repo Repo, commit OID, m Manifest) (OID, error) {
+	workspace, err := ParseOID(m.Workspace)
+	if err != nil {
+		return workspace, &FieldError{Field: "workspace_sha", Text: "is missing"}
+	}
+	parents, err := parentsOf(ctx, repo, commit)
+	if err != nil {
+		return workspace, err
+	}
+	if len(parents) == 0 || parents[len(parents)-1] != workspace {
+		return workspace, &FieldError{Field: "workspace_sha", Text: "is not the commit's parent"}
+	}
+	return workspace, nil
+}
+
+// checkContents reads all chunks and holds them to their hashes, and adds their blobs up.
+func (k *Keeper) checkContents(ctx context.Context, repo Repo, parts []*partIndex) (int64, error) {
+	w := k.newWeave(repo, nil, &baseChunks{k: k, repo: repo})
+	for _, x := range parts {
+		for n := range x.trees {
+			if x.trees[n].IsZero() {
+				continue
+			}
+			l, _, err := x.leaf(ctx, repo, n)
+			if err != nil {
+				return 0, err
+			}
+			if err := k.checkLeafContents(ctx, repo, l); err != nil {
+				return 0, err
+			}
+			for i, c := range l.chunks {
+				if err := w.count(woven{Chunk: c, blob: l.blobs[i]}); err != nil {
+					return 0, err
+				}
+			}
+		}
+	}
+	err := w.verify(ctx)
+	return w.stored, err
+}
+
+func (k *Keeper) checkLeafContents(ctx context.Context, repo Repo, l storedLeaf) (err error) {
+	var blob, text []byte
+	for i, c := range l.chunks {
+		if c.Hash.IsZero() {
+			continue
+		}
+		if blob, err = repo.Chunk(ctx, l.blobs[i], blob[:0]); err != nil {
+			return err
+		}
+		got, err := k.coder.Decode(c, blob, text[:0])
+		if err != nil {
+			return fmt.Errorf("chunk %s: %w", chunkName(i), err)
+		}
+		if len(blob) < len(got) {
+			text = got
+		}
+	}
+	return nil
+}
+
+// A packRepo is a repo with a pack that nobody knows of yet.
+type packRepo struct {
+	Repo
+	pack Pack
+}
+
+// Object reads from the pack what is in it.
+func (r packRepo) Object(ctx context.Context, id OID) (string, []byte, error) {
+	if !r.pack.Has(id) {
+		return r.Repo.Object(ctx, id)
+	}
+	data, err := r.pack.Chunk(id, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, typ := range []string{"blob", "tree", "commit"} {
+		if hashObject(typ, data) == id {
+			return typ, data, nil
+		}
+	}
+	return "", nil, fmt.Errorf("%w: %s", ErrDamaged, id)
+}
+
+// Chunk reads from the pack what is in it.
+func (r packRepo) Chunk(ctx context.Context, id OID, buf []byte) ([]byte, error) {
+	if !r.pack.Has(id) {
+		return r.Repo.Chunk(ctx, id, buf)
+	}
+	return r.pack.Chunk(id, buf)
+}
+
+func hashObject(typ string, data []byte) (id OID) {
+	h := sha1.New()
+	fmt.Fprintf(h, "%s %d\x00", typ, len(data))
+	h.Write(data)
+	h.Sum(id[:0])
+	return id
+}
