@@ -156,10 +156,10 @@ func (k *Keeper) Standing(ctx context.Context, repo RepoID, sessions ...string) 
 	return all, nil
 }
 
-// HotOrder keeps which chunks a restore touched first, by number in the part. Errors:
-// ErrInvalid, ErrNotFound, *StateError.
+// HotOrder keeps which chunks a restore touched first, by number in the part; an empty name is the first
+// one's. Errors: ErrInvalid, ErrNotFound, *StateError.
 func (k *Keeper) HotOrder(ctx context.Context, repo Repo, commit OID, part string, chunks []int) error {
-	if !goodName(part) {
+	if part != "" && !goodName(part) {
 		return invalidf("part %q", part)
 	}
 	order, err := encodeHot(chunks)
@@ -168,6 +168,13 @@ func (k *Keeper) HotOrder(ctx context.Context, repo Repo, commit OID, part strin
 	}
 	if _, err := k.ready(ctx, repo, commit); err != nil {
 		return err
+	}
+	if part == "" {
+		m, _, err := manifestOf(ctx, repo, commit)
+		if err != nil {
+			return err
+		}
+		part = m.Parts[0].Name
 	}
 	b := ledger.Batch{
 		Space:  ledger.RepoSpace(repo.ID().ID),

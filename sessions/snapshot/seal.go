@@ -77,6 +77,9 @@ func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSp
 		return Snapshot{}, err
 	}
 	found, err := base.allBlobs(ctx, parts, stage)
+	if err == nil {
+		err = checkRoots(parts, s.Roots)
+	}
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -105,10 +108,11 @@ type toldPart struct {
 	spec   PartSpec
 	size   int64
 	leaves []Leaf
+	root   Hash
 }
 
-// toldParts gathers the lists that were told, and holds each part to its hash: ErrMissing
-// if a leaf was not told, ErrMismatch for another hash.
+// toldParts gathers the lists that were told: ErrMissing if a leaf was not told,
+// ErrMismatch if they do not have the part's size.
 func (p *planned) toldParts(ctx context.Context, stage Stage, s SealSpec) ([]toldPart, error) {
 	told := map[string]map[int][]byte{}
 	err := stage.Notes(ctx, func(name string, data []byte) error {
@@ -176,18 +180,25 @@ func (p *planned) toldPart(spec PartSpec, told map[int][]byte, s SealSpec) (t to
 	if spec.Layout == Stream && sum != t.size {
 		return t, fmt.Errorf("%w: part %s has %d bytes, not %d", ErrMismatch, spec.Name, sum, t.size)
 	}
-	part := Part{Layout: spec.Layout, ChunkBytes: spec.ChunkBytes, Size: t.size}
-	want, ok := s.Roots[spec.Name]
-	if !ok && len(s.Roots) == 1 && len(p.spec.Parts) == 1 {
-		want, ok = s.Roots[""]
-	}
-	if !ok {
-		return t, &FieldError{Field: "roots." + spec.Name, Text: "is missing"}
-	}
-	if got := ImageRoot(part, hashes); got != want {
-		return t, fmt.Errorf("%w: part %s has the hash %s", ErrMismatch, spec.Name, got)
-	}
+	t.root = ImageRoot(Part{Layout: spec.Layout, ChunkBytes: spec.ChunkBytes, Size: t.size}, hashes)
 	return t, nil
+}
+
+// checkRoots holds each part to the hash that its sender has: ErrMismatch.
+func checkRoots(parts []toldPart, roots map[string]Hash) error {
+	for _, t := range parts {
+		want, ok := roots[t.spec.Name]
+		if !ok && len(parts) == 1 {
+			want, ok = roots[""]
+		}
+		if !ok {
+			return &FieldError{Field: "roots." + t.spec.Name, Text: "is missing"}
+		}
+		if t.root != want {
+			return fmt.Errorf("%w: part %s has the hash %s", ErrMismatch, t.spec.Name, t.root)
+		}
+	}
+	return nil
 }
 
 // toldMissing is how many missing chunks an error names.

@@ -77,7 +77,7 @@ type SaveSpec struct {
 	Boundary      string
 	Excluded      []Excluded
 	Quiet         *Quiet
-	Envelope      json.RawMessage // of a sealed save
+	Envelope      json.RawMessage `json:",omitempty"` // of a sealed save
 	IdleTimeout   *time.Duration
 	TTLUnused     time.Duration
 	KeepLast      *int // how many snapshots of the session stay from now on; 0: all; nil: as before
@@ -85,7 +85,7 @@ type SaveSpec struct {
 	Extra         map[string]json.RawMessage // unknown optional fields, kept in the manifest
 
 	imported bool // what is saved comes with a manifest of its own
-	Once          *ledger.Once[Snapshot]
+	Once     *ledger.Once[Snapshot]
 }
 
 // A PartSpec is a part as a client announces it.
