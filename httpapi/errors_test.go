@@ -122,6 +122,7 @@ var errorRows = []struct {
 	{"snapshot.ErrNotCreator", snapshot.ErrNotCreator, 403, "forbidden", "forbidden", false},
 	{"snapshot.FieldError", &snapshot.FieldError{Field: "format"}, 422, "invalid_field", "invalid", false},
 	{"", &snapshot.FieldError{Field: "base", Conflict: true}, 409, "invalid_field", "conflict", false},
+	{"snapshot.MissingError", &snapshot.MissingError{Chunks: make([]snapshot.Hash, 1)}, 409, "chunks_missing", "conflict", false},
 	{"snapshot.MovedError", &snapshot.MovedError{Ref: "refs/x"}, 409, "precondition_failed", "conflict", false},
 	{"snapshot.OverCapError", &snapshot.OverCapError{Cap: 1, Size: 2}, 413, "over_cap", "payload_too_large", false},
 	{"snapshot.FullError", &snapshot.FullError{What: "quota_bytes"}, 507, "storage_full", "unavailable", true},

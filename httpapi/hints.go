@@ -138,8 +138,14 @@ func (m *moreBody) ofSnapshot(err error) {
 		damaged *snapshot.DamagedError
 		state   *snapshot.StateError
 		used    *snapshot.InUseError
+		missing *snapshot.MissingError
 	)
 	switch {
+	case errors.As(err, &missing):
+		m.Missing = []string{}
+		for _, h := range missing.Chunks {
+			m.Missing = append(m.Missing, h.String())
+		}
 	case errors.As(err, &field):
 		m.Field = field.Field
 	case errors.As(err, &moved):

@@ -223,11 +223,28 @@ func (s *Server) putHotOrder(q *request) error {
 	if err != nil {
 		return err
 	}
+	if body.Part == "" {
+		if body.Part, err = s.firstPart(q, id); err != nil {
+			return err
+		}
+	}
 	if err := s.Snapshots.HotOrder(q.ctx(), q.snapshots(), id, body.Part, body.Chunks); err != nil {
 		return err
 	}
 	q.x.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// firstPart is the name of the part that is meant where none is named.
+func (s *Server) firstPart(q *request, id snapshot.OID) (string, error) {
+	if _, err := s.Snapshots.Get(q.ctx(), q.snapshots(), id); err != nil {
+		return "", err
+	}
+	m, err := snapshot.ReadManifest(q.ctx(), q.snapshots(), id)
+	if err != nil {
+		return "", err
+	}
+	return m.Parts[0].Name, nil
 }
 
 // A noticeBody tells that a session's last save was over the cap: an older state is

@@ -169,7 +169,7 @@ func TestC06_ExcludedAreNamed(t *testing.T) {
 	}
 	// 2,000 names are more than a request's headers take.
 	up := h.want(201, ask{method: "POST", path: h.path("/sessions/s/snapshots/uploads"), token: h.write, body: meta{"kind": "namespace", "size_bytes": 0, "excluded": many}}).json(t)
-	sealed := h.want(201, ask{method: "POST", path: h.path("/sessions/s/snapshots/uploads/" + up["id"].(string) + "/seal"), token: h.write, body: meta{}}).json(t)
+	sealed := h.want(201, ask{method: "POST", path: h.path("/sessions/s/snapshots/uploads/" + up["id"].(string) + "/seal"), token: h.write, body: meta{"roots": meta{"namespace": snapshot.ImageRoot(snapshot.Part{ChunkBytes: snapshot.DefaultChunk, Layout: snapshot.Stream}, nil).String()}}}).json(t)
 	a = h.imageOf(sealed["sha"].(string))
 	if n := len(a.header.Get(excludedHeader)); n > excludedBytes || n < excludedBytes/4 || a.header.Get(excludedHeader+"-Count") != "2000" {
 		t.Errorf("of 2,000 names a header of %d bytes tells", n)
