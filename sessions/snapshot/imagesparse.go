@@ -34,7 +34,7 @@ func (im *Image) WriteSparse(ctx context.Context, w io.Writer, off, n int64, hot
 	return s.w.End(root)
 }
 
-// sparseOut writes records, joins zeros, and leaves out what was written before.
+// sparseOut writes records, joins zeros of pages, and leaves out what was written before.
 type sparseOut struct {
 	im    *Image
 	w     *SparseWriter
@@ -56,7 +56,8 @@ func (s *sparseOut) take(b *batch) error {
 
 func (s *sparseOut) one(p piece, blob []byte) error {
 	if blob == nil {
-		if s.zeros.Length > 0 && s.zeros.Offset+s.zeros.Length == p.offset {
+		// Of a streamed image the reader must see where each chunk ends, to hash its leaves.
+		if s.im.Part.Layout == Pages && s.zeros.Length > 0 && s.zeros.Offset+s.zeros.Length == p.offset {
 			s.zeros.Length += p.covers
 			return nil
 		}
