@@ -139,7 +139,8 @@ func (im *Image) cut(ctx context.Context, off, n int64, free <-chan *batch, hand
 	return err
 }
 
-// load reads the blobs of a batch, held to their ids.
+// load reads the blobs of a batch, held to the checksums they were stored with: whoever
+// takes their contents out holds them to their strong hashes.
 func (im *Image) load(ctx context.Context, b *batch) error {
 	room := 0
 	for _, p := range b.pieces {
@@ -157,7 +158,10 @@ func (im *Image) load(ctx context.Context, b *batch) error {
 			b.blobs = append(b.blobs, nil)
 			continue
 		}
-		blob, err := checkedBlob(ctx, im.repo, p.blob, rest)
+		blob, err := im.repo.Chunk(ctx, p.blob, rest)
+		if err == nil && len(blob) > int(p.chunk.Length) {
+			err = fmt.Errorf("%w: blob of %d bytes", ErrDamaged, len(blob))
+		}
 		if err != nil {
 			return im.k.damage(ctx, im.repo, im.Snapshot.Commit, p.name(im.Part), err)
 		}

@@ -7,9 +7,9 @@ import (
 )
 
 // WriteSparse writes a sparse stream of the chunks that meet the range, those of the hot
-// order first if hot is set. Blobs go out as they are stored, checked against their ids;
-// who reads them holds their contents to the strong hashes that go with them. A damaged
-// one is a *DamagedError, and the session is told.
+// order first if hot is set. Blobs go out as they are stored, held to the checksums they were
+// stored with; who reads them holds their contents to the strong hashes that go with
+// them. A damaged one is a *DamagedError, and the session is told.
 func (im *Image) WriteSparse(ctx context.Context, w io.Writer, off, n int64, hot bool) error {
 	s := &sparseOut{im: im, w: NewSparseWriter(w)}
 	err := s.w.Header(SparseHeader{Part: im.Part, Sealed: im.at.sealed, Offset: off, Length: n, Commit: im.Snapshot.Commit.String()})

@@ -32,8 +32,9 @@ type Repo interface {
 	// Object reads a commit, a tree, a manifest or a list whole: at most 64 MiB.
 	// ErrNoObject: it is not there. ErrDamaged: it is not what its id says.
 	Object(ctx context.Context, id OID) (typ string, data []byte, err error)
-	// Chunk appends a chunk's blob to buf, as it stands on disk now: whoever hashes it
-	// knows what a restore would read. Errors as of Object.
+	// Chunk appends a chunk's blob to buf, as it stands on disk now, held to the checksum
+	// it was stored with: whoever hashes it knows what a restore would read. Errors as of
+	// Object.
 	Chunk(ctx context.Context, id OID, buf []byte) ([]byte, error)
 
 	// NewPack begins a pack that nobody knows of.

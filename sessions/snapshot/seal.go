@@ -68,11 +68,11 @@ func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSp
 	if err != nil {
 		return Snapshot{}, err
 	}
-	parts, err := p.toldParts(ctx, stage, s)
+	base, err := k.baseOf(ctx, repo, p)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	base, err := k.baseOf(ctx, repo, p)
+	parts, err := p.toldParts(ctx, stage, base, s)
 	if err != nil {
 		return Snapshot{}, err
 	}
@@ -111,9 +111,10 @@ type toldPart struct {
 	root   Hash
 }
 
-// toldParts gathers the lists that were told: ErrMissing if a leaf was not told,
-// ErrMismatch if they do not have the part's size.
-func (p *planned) toldParts(ctx context.Context, stage Stage, s SealSpec) ([]toldPart, error) {
+// toldParts gathers the lists that were told; those of a paged part that were not are
+// the base's at their places. ErrMissing if a leaf is nowhere, ErrMismatch if they do not
+// have the part's size.
+func (p *planned) toldParts(ctx context.Context, stage Stage, base *baseChunks, s SealSpec) ([]toldPart, error) {
 	told := map[string]map[int][]byte{}
 	err := stage.Notes(ctx, func(name string, data []byte) error {
 		number, part, ok := strings.Cut(name, "/")
@@ -137,14 +138,14 @@ func (p *planned) toldParts(ctx context.Context, stage Stage, s SealSpec) ([]tol
 	}
 	parts := make([]toldPart, len(p.spec.Parts))
 	for i, spec := range p.spec.Parts {
-		if parts[i], err = p.toldPart(spec, told[spec.Name], s); err != nil {
+		if parts[i], err = p.toldPart(ctx, spec, told[spec.Name], base, s); err != nil {
 			return nil, err
 		}
 	}
 	return parts, nil
 }
 
-func (p *planned) toldPart(spec PartSpec, told map[int][]byte, s SealSpec) (t toldPart, err error) {
+func (p *planned) toldPart(ctx context.Context, spec PartSpec, told map[int][]byte, base *baseChunks, s SealSpec) (t toldPart, err error) {
 	t = toldPart{spec: spec, size: spec.Size}
 	if size, ok := s.Sizes[spec.Name]; ok && t.size < 0 {
 		t.size = size
@@ -163,15 +164,8 @@ func (p *planned) toldPart(spec PartSpec, told map[int][]byte, s SealSpec) (t to
 	}
 	hashes, sum := make([]Hash, leaves), int64(0)
 	for n := range leaves {
-		data, ok := told[n]
-		if !ok {
-			return t, fmt.Errorf("%w: leaf %d of part %s was not told", ErrMissing, n, spec.Name)
-		}
-		leaf := Leaf{Index: n}
-		if leaf.Chunks, err = DecodeList(data); err != nil {
-			return t, err
-		}
-		if err := p.checkLeaf(spec, leaf); err != nil {
+		leaf, data, err := p.toldLeaf(ctx, spec, n, told[n], base)
+		if err != nil {
 			return t, err
 		}
 		t.leaves, hashes[n] = append(t.leaves, leaf), leaf.hashOf(spec.Layout, data)
@@ -182,6 +176,25 @@ func (p *planned) toldPart(spec PartSpec, told map[int][]byte, s SealSpec) (t to
 	}
 	t.root = ImageRoot(Part{Layout: spec.Layout, ChunkBytes: spec.ChunkBytes, Size: t.size}, hashes)
 	return t, nil
+}
+
+// toldLeaf is a leaf as it was told, or as the base has it, with its list.
+func (p *planned) toldLeaf(ctx context.Context, spec PartSpec, n int, data []byte, base *baseChunks) (leaf Leaf, list []byte, err error) {
+	leaf.Index = n
+	if data != nil {
+		leaf.Chunks, err = DecodeList(data)
+	} else {
+		old, berr := base.leafOf(ctx, base.like(spec), n)
+		if err = berr; err == nil && (old == nil || spec.Layout != Pages) {
+			err = fmt.Errorf("%w: leaf %d of part %s was not told", ErrMissing, n, spec.Name)
+		}
+		leaf.Chunks = old.orNone()
+		data = AppendList(nil, leaf.Chunks)
+	}
+	if err == nil {
+		err = p.checkLeaf(spec, leaf)
+	}
+	return leaf, data, err
 }
 
 // checkRoots holds each part to the hash that its sender has: ErrMismatch.
