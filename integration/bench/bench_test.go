@@ -12,7 +12,7 @@ import (
 // The programs are run rarely, so this runs each of their rows once and small: the
 // figures say nothing, but the table must be there whole.
 func TestBenchSmoke(t *testing.T) {
-	for _, program := range []string{"git", "nginx", "fcgiwrap"} {
+	for _, program := range []string{"git", "nginx", "fcgiwrap", "restic"} {
 		if _, err := exec.LookPath(program); err != nil {
 			if os.Getenv("CI") != "" {
 				t.Fatalf("%s is missing: %v", program, err)
@@ -32,6 +32,9 @@ func TestBenchSmoke(t *testing.T) {
 		"refs-info", "refs-ls", "refs-ls-remote", "refs-ls-remote-normal", "refs-push", "refs-push-own",
 		"refs-create", "refs-commit", "refs-get", "refs-list", "refs-list-created", "refs-delete",
 		"events-busy", "events-idle", "events-commit",
+		"snapshot-empty", "snapshot-first", "snapshot-again-clustered", "snapshot-stored-clustered", "snapshot-again-scattered", "snapshot-stored-scattered",
+		"snapshot-again-same", "snapshot-restore", "snapshot-restore-cp", "snapshot-age", "snapshot-age-bytes", "snapshot-page-warm", "snapshot-page-cold",
+		"snapshot-four-memory", "snapshot-four-commit",
 		"fetch-equal", "fetch-again", "fetch-clones", "fetch-memory-headgate", "fetch-memory-git",
 	} {
 		if got := strings.Count(out.String(), "\n| "+name+" |"); got != 1 {

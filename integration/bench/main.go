@@ -40,17 +40,20 @@ func main() {
 
 // options are the command line.
 type options struct {
-	only     []string      // prefixes of rows' names; empty: all
-	reps     int           // repetitions of a row
-	span     time.Duration // how long one repetition works
-	fileSize int           // of a large file, in bytes
-	depth    int           // commits of the repository that is cloned and compared
-	fleet    int           // how many clients fetch the same at once
-	large    int           // of the large blobs that a fleet fetches, together, in MiB
-	branches int           // sessions' branches of the repository that has many
-	records  int           // sessions of the repo that has many records
-	pushing  time.Duration // how long small pushes go on; 0: what their row takes by itself
-	fixtures string        // where that repository is kept between runs
+	only       []string      // prefixes of rows' names; empty: all
+	reps       int           // repetitions of a row
+	span       time.Duration // how long one repetition works
+	fileSize   int           // of a large file, in bytes
+	depth      int           // commits of the repository that is cloned and compared
+	fleet      int           // how many clients fetch the same at once
+	large      int           // of the large blobs that a fleet fetches, together, in MiB
+	branches   int           // sessions' branches of the repository that has many
+	records    int           // sessions of the repo that has many records
+	image      int           // of the memory image that is saved and restored, in MiB
+	saves      int           // of the image that is saved again and again
+	largeImage int           // of each image that is saved while others commit, in MiB
+	pushing    time.Duration // how long small pushes go on; 0: what their row takes by itself
+	fixtures   string        // where that repository is kept between runs
 }
 
 func parse(args []string) (options, error) {
@@ -65,6 +68,9 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.large, "large", 4096, "MiB of large blobs that are fetched while memory is watched")
 	flags.IntVar(&o.branches, "branches", 100_000, "session branches of the repository that has many")
 	flags.IntVar(&o.records, "records", 1_000_000, "sessions of the repo that has many records")
+	flags.IntVar(&o.image, "image", 2048, "MiB of the memory image that is saved and restored")
+	flags.IntVar(&o.saves, "saves", 2000, "saves of a memory image that is saved again and again")
+	flags.IntVar(&o.largeImage, "large-image", 4096, "MiB of each memory image that is saved while others commit")
 	flags.StringVar(&o.fixtures, "fixtures", filepath.Join(os.TempDir(), "headgate-bench"), "folder where that repository is kept between runs")
 	flags.DurationVar(&o.pushing, "pushes-for", 0, "how long "+upkeepPushesRow+" goes on; 10 minutes when it is asked for by name")
 	short := flags.Bool("short", false, "run everything once and small, to see that it runs; the figures say nothing")
@@ -77,6 +83,7 @@ func parse(args []string) (options, error) {
 	if *short {
 		o.reps, o.span, o.fileSize, o.depth, o.fleet, o.large = 1, 50*time.Millisecond, 2<<20, 40, 3, 48
 		o.branches, o.records = 1_500, 2_000
+		o.image, o.saves, o.largeImage = 16, 20, 16
 	}
 	return o, nil
 }
@@ -124,6 +131,7 @@ var groups = []group{
 	{"upkeep-push", upkeepPushRows},
 	{"fetch", fetchRows},
 	{"events", eventsRows},
+	{"snapshot", snapshotRows},
 	{"redis", redisRows},
 }
 

@@ -86,9 +86,9 @@ func (r *row) goalText() string {
 	case r.goal == 0:
 		return "-"
 	case r.least > 0:
-		return fmt.Sprintf(">= %gx, >= %s", r.goal, r.figure(r.least))
+		return fmt.Sprintf(">= %.3gx, >= %s", r.goal, r.figure(r.least))
 	}
-	return fmt.Sprintf(">= %gx", r.goal)
+	return fmt.Sprintf(">= %.3gx", r.goal)
 }
 
 // perSecond and perOperation are how a figure may be written.

@@ -97,6 +97,11 @@ func (w *workshop) pacers(ctx context.Context, r *repo, fixture string) (*pacers
 	if err != nil {
 		return nil, err
 	}
+	return w.pacersAt(r, head)
+}
+
+// pacersAt are pacers whose branches begin at head, where main is.
+func (w *workshop) pacersAt(r *repo, head string) (*pacers, error) {
 	p := &pacers{w: w}
 	for i := range pacedClients {
 		branch := fmt.Sprintf("paced/%d", i)
@@ -109,9 +114,22 @@ func (w *workshop) pacers(ctx context.Context, r *repo, fixture string) (*pacers
 	return p, nil
 }
 
-// p99 commits for five times a repetition's time. A commit's time is counted from when
-// it was due, so that a server that stands still is charged for all it holds up.
+// p99 commits for five times a repetition's time.
 func (p *pacers) p99(ctx context.Context) (time.Duration, error) {
+	stop := make(chan struct{})
+	timer := time.AfterFunc(5*p.w.span, func() { close(stop) })
+	defer timer.Stop()
+	took, err := p.pace(ctx, stop)
+	if err != nil {
+		return 0, err
+	}
+	return percentile(took, 99), nil
+}
+
+// pace commits until stop is closed, a hundred times at least. A commit's time is
+// counted from when it was due, so that a server that stands still is charged for all it
+// holds up.
+func (p *pacers) pace(ctx context.Context, stop <-chan struct{}) ([]time.Duration, error) {
 	var mu sync.Mutex
 	var took []time.Duration
 	due := make(chan time.Time, 100*pacedCommits)
@@ -129,21 +147,26 @@ func (p *pacers) p99(ctx context.Context) (time.Duration, error) {
 			return nil
 		})
 	}
-	n := max(100, int(5*p.w.span.Seconds()*pacedCommits))
 	tick := time.NewTicker(time.Second / pacedCommits)
 	defer tick.Stop()
-	for range n {
+	for n := 0; (n < 100 || !closed(stop)) && ctx.Err() == nil; n++ {
 		select {
-		case at := <-tick.C:
-			due <- at
+		case due <- <-tick.C:
 		case <-ctx.Done():
 		}
 	}
 	close(due)
-	if err := work.Wait(); err != nil {
-		return 0, err
+	err := work.Wait()
+	return took, err
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
-	return percentile(took, 99), nil
 }
 
 func percentile(took []time.Duration, n int) time.Duration {
