@@ -219,6 +219,7 @@ var routes = []route{
 	{name: "upload.drop", method: "DELETE", paths: []string{ofUpload}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, handle: (*Server).dropUpload},
 	{name: "upload.missing", method: "POST", paths: []string{ofUpload + "/missing"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).tellLeaves},
 	{name: "upload.chunks", method: "POST", paths: []string{ofUpload + "/chunks"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).putChunks},
+	{name: "upload.content", method: "POST", paths: []string{ofUpload + "/content"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).putContent},
 	{name: "upload.chunk", method: "PUT", paths: []string{ofUpload + "/chunks/{hash}"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, streams: true, handle: (*Server).putChunk},
 	{name: "upload.seal", method: "POST", paths: []string{ofUpload + "/seal"}, access: repoOpen, scope: tokens.GitWrite, issued: ownOnly, snapshots: true, handle: (*Server).sealUpload},
 	{name: "snapshot.get", method: "GET", paths: []string{ofSnapshot}, access: repoOpen, scope: tokens.GitRead, issued: ruled, snapshots: true, handle: (*Server).getSnapshot},

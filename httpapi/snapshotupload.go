@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	sparseMedia = "application/x-headgate-sparse"
-	octetMedia  = "application/octet-stream"
+	contentMedia = "application/x-headgate-content"
+	sparseMedia  = "application/x-headgate-sparse"
+	octetMedia   = "application/octet-stream"
 
 	// leafListBytes bounds one request that tells lists: those of some thousand leaves.
 	leafListBytes = 32 << 20
@@ -134,6 +135,33 @@ func (s *Server) tellLeaves(q *request) error {
 	return q.x.json(http.StatusOK, struct {
 		Missing []string `json:"missing"`
 	}{hashes})
+}
+
+// putContent takes the content of whole leaves, and answers with their lists in the
+// binary form of tellLeaves.
+func (s *Server) putContent(q *request) error {
+	v := q.query()
+	part, first := v.text("part"), v.number("first")
+	switch {
+	case v.err != nil:
+		return v.err
+	case !isMedia(q.r.Header.Get("Content-Type"), contentMedia):
+		return &requestError{kind: kindMediaType, text: "content is sent as " + contentMedia}
+	case first >= snapshot.MaxLeaves:
+		return invalid("first is not the number of a leaf")
+	}
+	leaves, err := s.Snapshots.Content(q.ctx(), q.snapshots(), q.id, q.part, part, int(first), wholeBody{requestBody(q)})
+	if err != nil {
+		return endedEarly(err)
+	}
+	var text []byte
+	for _, leaf := range leaves {
+		text = binary.BigEndian.AppendUint32(text, uint32(leaf.Index))
+		text = binary.BigEndian.AppendUint16(text, uint16(len(leaf.Chunks)))
+		text = snapshot.AppendList(text, leaf.Chunks)
+	}
+	q.x.octets(text)
+	return nil
 }
 
 func requestBody(q *request) io.Reader {

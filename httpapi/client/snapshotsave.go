@@ -105,9 +105,22 @@ func (s *Snapshots) Save(ctx context.Context, o SaveOptions) (Snapshot, error) {
 	if len(o.Parts) == 0 {
 		return Snapshot{}, errNoParts
 	}
+	got, untold, err := s.saveOnce(ctx, o)
+	var refused *ServerError
+	if untold && errors.As(err, &refused) && (refused.Code == "hash_mismatch" || refused.Code == "chunks_missing") {
+		// What it was to build on has gone meanwhile, or another save came between.
+		o.Memo.Of(snapshot.OID{})
+		o.Upload = ""
+		got, _, err = s.saveOnce(ctx, o)
+	}
+	return got, err
+}
+
+// saveOnce saves, and tells whether the server was left to know leaves by itself.
+func (s *Snapshots) saveOnce(ctx context.Context, o SaveOptions) (_ Snapshot, untold bool, err error) {
 	up, err := s.beginSave(ctx, o)
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, false, err
 	}
 	if o.Begun != nil {
 		o.Begun(up)
@@ -122,7 +135,7 @@ func (s *Snapshots) Save(ctx context.Context, o SaveOptions) (Snapshot, error) {
 		// It will not become better: what was staged is of no use.
 		_ = s.Drop(context.WithoutCancel(ctx), o.Session, up.ID)
 	}
-	return got, err
+	return got, v.untold.Load() > 0, err
 }
 
 func totalOf(parts []SavePart) (total int64) {
@@ -244,6 +257,13 @@ func (v *saving) part(ctx context.Context, i int) (snapshot.Part, error) {
 	}
 	defer body.Close()
 	p := newSendPart(v, v.up.Parts[i])
+	if file, ok := body.(io.ReaderAt); ok && p.spec.Layout == snapshot.Pages && p.spec.Size >= 0 {
+		p.direct = v.up.Base == "" && v.o.Upload == "" && v.o.Seal == nil
+		if err := p.scan(ctx, file); err != nil {
+			return snapshot.Part{}, err
+		}
+		return v.sent(p), nil
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	jobs := make(chan *sendJob)
 	group.Go(func() error {
@@ -263,11 +283,16 @@ func (v *saving) part(ctx context.Context, i int) (snapshot.Part, error) {
 	if err := group.Wait(); err != nil {
 		return snapshot.Part{}, err
 	}
+	return v.sent(p), nil
+}
+
+// sent is a part all of which was sent.
+func (v *saving) sent(p *sendPart) snapshot.Part {
 	if v.o.Memo != nil && p.spec.Layout == snapshot.Pages {
 		p.memo.Name, p.memo.ChunkBytes, p.memo.Size = p.spec.Name, p.spec.ChunkBytes, p.size
 		v.memo = append(v.memo, p.memo)
 	}
-	return p.result(), nil
+	return p.result()
 }
 
 type sealBody struct {

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/sessions/snapshot"
@@ -25,7 +27,8 @@ type saving struct {
 	mu   sync.Mutex // guards told, and is held while Progress runs
 	told SaveProgress
 
-	memo []MemoPart // of the parts that were sent
+	memo   []MemoPart   // of the parts that were sent
+	untold atomic.Int64 // leaves that the server was not told of, since it has them
 }
 
 func (v *saving) tell(add SaveProgress) {
@@ -51,6 +54,8 @@ type sendPart struct {
 	spec    PartSpec
 	workers int
 	slabs   sync.Pool
+	direct  bool // contents are sent, and the server hashes them
+	untold  *atomic.Int64
 
 	mu     sync.Mutex // guards what follows
 	leaves []snapshot.Hash
@@ -70,10 +75,11 @@ type sendLeaf struct {
 	contents      [][]byte      // of the chunks, in order, as they were read
 	sealed        [][]byte      // of a sealed save, as far as they were sealed
 	prints        []Fingerprint // of a paged part, if there is a memo
+	known         bool          // all chunks are as the memo has them
 }
 
 func newSendPart(v *saving, spec PartSpec) *sendPart {
-	p := &sendPart{v: v, spec: spec}
+	p := &sendPart{v: v, spec: spec, untold: &v.untold}
 	p.slabs.New = func() any { b := make([]byte, max(slabBytes, p.roomy())); return &b }
 	p.workers = max(1, min(v.workers, heldBytes/(snapshot.LeafChunks*max(1, spec.ChunkBytes))))
 	return p
@@ -156,6 +162,7 @@ func (p *sendPart) finish(leaf *sendLeaf, i int) {
 			return
 		}
 	}
+	leaf.known = false
 	c := snapshot.ChunkOf(leaf.contents[i])
 	if p.v.o.Seal != nil && !c.Hash.IsZero() {
 		c = snapshot.ChunkOf(p.shown(leaf, i))
@@ -187,19 +194,23 @@ func (p *sendPart) ends(leaf *sendLeaf) bool {
 // send tells the hashes of a job, and sends what is missing.
 func (p *sendPart) send(ctx context.Context, job *sendJob) error {
 	defer p.release(job)
+	if p.direct {
+		return p.sendContent(ctx, job)
+	}
 	for i := range job.leaves {
 		leaf := &job.leaves[i]
 		for n := len(leaf.Chunks); n < len(leaf.contents); n++ {
 			p.finish(leaf, n)
 		}
 	}
-	missing, err := p.missing(ctx, job)
+	kept := job.bytes
+	told := p.told(job)
+	missing, err := p.missing(ctx, told)
 	if err != nil {
 		return err
 	}
-	kept := job.bytes
 	if len(missing) > 0 {
-		body, content, err := p.records(job, missing)
+		body, content, err := p.records(told, missing)
 		if err != nil {
 			return err
 		}
@@ -239,6 +250,15 @@ func (p *sendPart) note(job *sendJob) {
 	}
 }
 
+// reserve makes room for what is kept of a part with so many leaves.
+func (p *sendPart) reserve(leaves int) {
+	p.leaves = make([]snapshot.Hash, 0, leaves)
+	if p.v.o.Memo != nil {
+		p.memo.Chunks = make([]snapshot.Chunk, 0, leaves*snapshot.LeafChunks)
+		p.memo.Prints = make([]Fingerprint, 0, leaves*snapshot.LeafChunks)
+	}
+}
+
 // remember keeps what a memo is told when all is saved.
 func (p *sendPart) remember(job *sendJob) {
 	if p.v.o.Memo == nil {
@@ -270,10 +290,13 @@ const (
 	sparseMedia = "application/x-headgate-sparse"
 )
 
-// missing tells the lists of a job's leaves, and gives the hashes that are missing.
-func (p *sendPart) missing(ctx context.Context, job *sendJob) (map[snapshot.Hash]bool, error) {
+// missing tells the lists of leaves, and gives the hashes that are missing.
+func (p *sendPart) missing(ctx context.Context, leaves []sendLeaf) (map[snapshot.Hash]bool, error) {
+	if len(leaves) == 0 {
+		return nil, nil
+	}
 	var body []byte
-	for _, leaf := range job.leaves {
+	for _, leaf := range leaves {
 		body = binary.BigEndian.AppendUint32(body, uint32(leaf.Index))
 		body = binary.BigEndian.AppendUint16(body, uint16(len(leaf.Chunks)))
 		body = snapshot.AppendList(body, leaf.Chunks)
@@ -293,14 +316,14 @@ func (p *sendPart) missing(ctx context.Context, job *sendJob) (map[snapshot.Hash
 	return missing, nil
 }
 
-// records are the missing chunks of a job as they travel, each once, and how much
+// records are the missing chunks of leaves as they travel, each once, and how much
 // content they are.
-func (p *sendPart) records(job *sendJob, missing map[snapshot.Hash]bool) (body []byte, content int64, err error) {
+func (p *sendPart) records(leaves []sendLeaf, missing map[snapshot.Hash]bool) (body []byte, content int64, err error) {
 	var out bytes.Buffer
 	var blob []byte
 	w := snapshot.NewSparseWriter(&out)
-	for n := range job.leaves {
-		leaf := &job.leaves[n]
+	for n := range leaves {
+		leaf := &leaves[n]
 		for i, c := range leaf.Chunks {
 			if !missing[c.Hash] {
 				continue
@@ -332,11 +355,15 @@ func asked(left map[snapshot.Hash]bool) error {
 // post sends a body below the upload, again if that fails on the way. All that is
 // sent so may be sent twice. answer takes the answer's body if it is not nil.
 func (p *sendPart) post(ctx context.Context, what, media string, body []byte, answer *[]byte) error {
+	what, query, _ := strings.Cut(what, "?")
 	path := withQuery(p.v.s.path("sessions", p.v.o.Session, "snapshots", "uploads", p.v.up.ID, what), "part", p.spec.Name)
+	if query != "" {
+		path += "&" + query
+	}
 	return again(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, transferLimit)
 		defer cancel()
-		header := http.Header{"Content-Type": {media}, "Accept": {media}}
+		header := http.Header{"Content-Type": {media}, "Accept": {octetMedia}}
 		if answer == nil {
 			header.Del("Accept")
 		}

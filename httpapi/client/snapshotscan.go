@@ -1,0 +1,148 @@
+package client
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/headgate/headgate/sessions/snapshot"
+)
+
+// scanStep is how much of a file is read and looked at before more is read: it is still
+// in the processor's cache then.
+const scanStep = 512 << 10
+
+// scan reads a paged part's file, and sends what is missing, by several at once: each
+// takes some leaves that follow each other.
+func (p *sendPart) scan(ctx context.Context, file io.ReaderAt) error {
+	leaf := snapshot.LeafChunks * p.spec.ChunkBytes
+	leaves, per := snapshot.PageLeaves(p.spec.Size, p.spec.ChunkBytes), max(1, sendJobBytes/leaf)
+	p.reserve(leaves)
+	var next atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	for range min(p.workers, (leaves+per-1)/per) {
+		group.Go(func() error {
+			room := make([]byte, per*leaf)
+			for ctx.Err() == nil {
+				first := int(next.Add(int64(per))) - per
+				if first >= leaves {
+					return nil
+				}
+				job, err := p.scanJob(file, room, first)
+				if err == nil {
+					err = p.send(ctx, job)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	return group.Wait()
+}
+
+// scanJob reads leaves from first on into room, as many as fit.
+func (p *sendPart) scanJob(file io.ReaderAt, room []byte, first int) (*sendJob, error) {
+	size := int64(p.spec.ChunkBytes)
+	start := int64(first) * size * snapshot.LeafChunks
+	room = room[:min(int64(len(room)), p.spec.Size-start)]
+	job := &sendJob{bytes: int64(len(room))}
+	step := max(scanStep, p.spec.ChunkBytes)
+	for at := 0; at < len(room); {
+		piece := room[at:min(at+step, len(room))]
+		if n, err := file.ReadAt(piece, start+int64(at)); n < len(piece) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, fmt.Errorf("read %s: %w", p.spec.Name, err)
+		}
+		for rest := piece; len(rest) > 0; rest = rest[min(p.spec.ChunkBytes, len(rest)):] {
+			p.scanned(job, first, rest[:min(p.spec.ChunkBytes, len(rest))])
+		}
+		at += len(piece)
+	}
+	return job, nil
+}
+
+// scanned takes a chunk that was read into a job.
+func (p *sendPart) scanned(job *sendJob, first int, content []byte) {
+	n := len(job.leaves)
+	if n == 0 || len(job.leaves[n-1].contents) == snapshot.LeafChunks {
+		leaf := sendLeaf{contents: make([][]byte, 0, snapshot.LeafChunks), known: p.v.o.Memo != nil}
+		leaf.Index = first + n
+		job.leaves, n = append(job.leaves, leaf), n+1
+	}
+	leaf := &job.leaves[n-1]
+	leaf.contents = append(leaf.contents, content)
+	if p.direct {
+		p.print(leaf, content)
+		return
+	}
+	p.finish(leaf, len(leaf.contents)-1)
+}
+
+// print keeps the fingerprint of a content for the memo.
+func (p *sendPart) print(leaf *sendLeaf, content []byte) {
+	if p.v.o.Memo != nil {
+		leaf.prints = append(leaf.prints, p.v.o.Memo.Fingerprint(content))
+	}
+}
+
+// told are the leaves of a job that the server must be told of: those that are as they
+// were in the snapshot that the save builds on it knows.
+func (p *sendPart) told(job *sendJob) []sendLeaf {
+	var told []sendLeaf
+	for _, leaf := range job.leaves {
+		if leaf.known {
+			p.untold.Add(1)
+			continue
+		}
+		told = append(told, leaf)
+	}
+	return told
+}
+
+const contentMedia = "application/x-headgate-content"
+
+// sendContent sends a job's content to a server that has nothing yet which it could be
+// part of, and takes the lists that it makes of it: so all is hashed once.
+func (p *sendPart) sendContent(ctx context.Context, job *sendJob) error {
+	body := make([]byte, 0, job.bytes+4*int64(len(job.leaves))*snapshot.LeafChunks)
+	for _, leaf := range job.leaves {
+		for _, content := range leaf.contents {
+			body = snapshot.AppendContent(body, content)
+		}
+	}
+	var answer []byte
+	path := fmt.Sprintf("content?first=%d", job.leaves[0].Index)
+	if err := p.post(ctx, path, contentMedia, body, &answer); err != nil {
+		return err
+	}
+	for i := range job.leaves {
+		leaf := &job.leaves[i]
+		const head = 6
+		size := len(leaf.contents) * snapshot.EntryBytes
+		if len(answer) < head+size || int(binary.BigEndian.Uint32(answer)) != leaf.Index {
+			return ErrBadAnswer
+		}
+		chunks, err := snapshot.DecodeList(answer[head : head+size])
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrBadAnswer, err)
+		}
+		for n, c := range chunks {
+			if int(c.Length) != len(leaf.contents[n]) {
+				return ErrBadAnswer
+			}
+		}
+		leaf.Chunks, answer = chunks, answer[head+size:]
+	}
+	p.v.tell(SaveProgress{Read: job.bytes, Sent: int64(len(body)), Saved: max(0, job.bytes-int64(len(body)))})
+	p.note(job)
+	return nil
+}
