@@ -2,26 +2,19 @@ package snapshot
 
 import (
 	"context"
-	"encoding/binary"
+	"sync"
 )
 
-// maxMoved is how many chunks of a base are looked for at other places than their own:
-// some 20 bytes of memory each. Of a larger base only those at their places are found.
-const maxMoved = 4 << 20
-
-// A baseChunks finds chunks of the snapshot that a save builds on. It is for one
-// goroutine at a time.
+// A baseChunks finds chunks of the snapshot that a save builds on. It is safe for
+// concurrent use.
 type baseChunks struct {
-	k     *Keeper
-	repo  Repo
-	parts []*partIndex
-	moved map[uint64]baseSpot // by the beginning of the hash; nil: not made yet
-}
+	k      *Keeper
+	repo   Repo
+	commit OID
+	parts  []*partIndex
 
-// A baseSpot is a chunk's in a base: part, leaf and place in it.
-type baseSpot struct {
-	part, leaf uint32
-	chunk      uint8
+	mu    sync.Mutex // guards what follows
+	moved movedTable // nil: not made yet
 }
 
 // baseOf finds the chunks of a plan's base; of none, or a damaged one, there are none.
@@ -36,7 +29,7 @@ func (k *Keeper) baseOf(ctx context.Context, repo Repo, p *planned) (*baseChunks
 		return b, nil
 	}
 	if err == nil {
-		b.parts = open.parts
+		b.commit, b.parts = p.base.Commit, open.parts
 	}
 	return b, err
 }
@@ -63,49 +56,46 @@ func (b *baseChunks) leafOf(ctx context.Context, x *partIndex, n int) (*storedLe
 	return &l, err
 }
 
+// atPlace is the blob of a paged part's chunk, if the base has the same chunk there.
+func (b *baseChunks) atPlace(ctx context.Context, like *partIndex, number int, c Chunk) (OID, error) {
+	if like == nil || like.part.Layout != Pages {
+		return OID{}, nil
+	}
+	l, err := b.leafOf(ctx, like, number/LeafChunks)
+	if err != nil {
+		return OID{}, err
+	}
+	return l.blobOf(number%LeafChunks, c), nil
+}
+
 // find gives the blob of a chunk somewhere in the base; zero: it is nowhere.
 func (b *baseChunks) find(ctx context.Context, c Chunk) (OID, error) {
-	if b.moved == nil {
-		if err := b.mapAll(ctx); err != nil {
-			return OID{}, err
-		}
+	t, err := b.movedTable(ctx)
+	if err != nil {
+		return OID{}, err
 	}
-	at, ok := b.moved[prefixOf(c.Hash)]
+	leaf, place, ok := t.find(c.Hash)
 	if !ok {
 		return OID{}, nil
 	}
-	l, err := b.leafOf(ctx, b.parts[at.part], int(at.leaf))
-	if err != nil || l == nil || int(at.chunk) >= len(l.chunks) || l.chunks[at.chunk] != c {
-		return OID{}, err
-	}
-	return l.blobs[at.chunk], nil
-}
-
-func prefixOf(h Hash) uint64 { return binary.BigEndian.Uint64(h[:]) }
-
-// mapAll notes where all chunks of the base are.
-func (b *baseChunks) mapAll(ctx context.Context) error {
-	b.moved = map[uint64]baseSpot{}
-	for i, x := range b.parts {
-		for n := range x.trees {
-			if x.trees[n].IsZero() {
-				continue
-			}
-			if len(b.moved) > maxMoved {
-				return nil
-			}
+	for _, x := range b.parts {
+		if n := leaf - x.part.FirstLeaf; n >= 0 && n < x.part.Leaves {
 			l, err := b.leafOf(ctx, x, n)
 			if err != nil {
-				return err
+				return OID{}, err
 			}
-			for c, chunk := range l.orNone() {
-				if !chunk.Hash.IsZero() {
-					b.moved[prefixOf(chunk.Hash)] = baseSpot{uint32(i), uint32(n), uint8(c)}
-				}
-			}
+			return l.blobOf(place, c), nil
 		}
 	}
-	return nil
+	return OID{}, nil
+}
+
+// blobOf is the blob of the leaf's chunk i, if that is c; zero: it is not.
+func (l *storedLeaf) blobOf(i int, c Chunk) OID {
+	if l == nil || i >= len(l.chunks) || l.chunks[i] != c {
+		return OID{}
+	}
+	return l.blobs[i]
 }
 
 func (l *storedLeaf) orNone() []Chunk {

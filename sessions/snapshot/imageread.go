@@ -173,7 +173,8 @@ func (im *Image) load(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// decode makes the contents of a batch, held to their strong hashes.
+// decode makes the contents of a batch, held to their strong hashes: those alone tell
+// whether the blobs are right.
 func (im *Image) decode(ctx context.Context, b *batch) error {
 	if err := im.load(ctx, b); err != nil {
 		return err

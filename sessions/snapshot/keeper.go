@@ -44,6 +44,7 @@ type Keeper struct {
 	coder   *Coder
 	leaves  *lru[leafKey, storedLeaf]
 	images  *lru[imageKey, *openImage]
+	moved   *lru[imageKey, movedTable]
 	sealing sync.Map // ids of uploads that are being sealed
 }
 
@@ -56,6 +57,7 @@ func New(o Options) *Keeper {
 	return &Keeper{
 		Options: o, looks: newLooks(), coder: NewCoder(),
 		leaves: newLRU[leafKey, storedLeaf](cachedLeaves), images: newLRU[imageKey, *openImage](cachedImages),
+		moved: newLRU[imageKey, movedTable](keptTables),
 	}
 }
 

@@ -40,11 +40,13 @@ func (k *Keeper) saveStream(ctx context.Context, repo Repo, p *planned, body io.
 	if err != nil {
 		return Snapshot{}, err
 	}
-	pack, err := repo.NewPack(ctx)
-	if err != nil {
-		return Snapshot{}, err
+	var pack Pack
+	if !p.spec.DryRun {
+		if pack, err = repo.NewPack(ctx); err != nil {
+			return Snapshot{}, err
+		}
+		defer pack.Abort()
 	}
-	defer pack.Abort()
 	w := k.newWeave(repo, pack, base)
 	part := p.spec.Parts[0]
 	w.begin(part)
@@ -63,7 +65,7 @@ type strand struct {
 	first  int // number of its first chunk
 	texts  [][]byte
 	chunks []Chunk
-	blobs  [][]byte // of those that the base does not have at their place; nil for others
+	blobs  [][]byte // of those that the base does not have; nil for others
 	old    []OID    // blobs of those that it has
 	slab   []byte
 	room   []byte // for blobs
@@ -91,10 +93,9 @@ func (k *Keeper) weaveStream(ctx context.Context, w *weave, part PartSpec, body 
 	})
 	like := w.like
 	for range workers {
-		base := &baseChunks{k: k, repo: w.repo, parts: w.base.parts} // leaves are read by several at once
 		group.Go(func() error {
 			for s := range work {
-				s.err = k.prepare(ctx, base, like, s)
+				s.err = k.prepare(ctx, w.base, like, s)
 				close(s.done)
 			}
 			return nil
@@ -169,7 +170,7 @@ func (r *strandReader) fill(s *strand) (end bool, err error) {
 }
 
 // prepare hashes the chunks of a strand, and makes blobs of those that the base does not
-// have at their places.
+// have.
 func (k *Keeper) prepare(ctx context.Context, base *baseChunks, like *partIndex, s *strand) error {
 	s.chunks, s.blobs, s.old = s.chunks[:0], s.blobs[:0], s.old[:0]
 	if cap(s.room) < len(s.slab) {
@@ -183,6 +184,9 @@ func (k *Keeper) prepare(ctx context.Context, base *baseChunks, like *partIndex,
 			continue
 		}
 		id, err := base.atPlace(ctx, like, s.first+i, c)
+		if err == nil && id.IsZero() {
+			id, err = base.find(ctx, c)
+		}
 		if err != nil {
 			return err
 		}
@@ -196,18 +200,6 @@ func (k *Keeper) prepare(ctx context.Context, base *baseChunks, like *partIndex,
 		}
 	}
 	return nil
-}
-
-// atPlace is the blob of a paged part's chunk, if the base has the same chunk there.
-func (b *baseChunks) atPlace(ctx context.Context, like *partIndex, number int, c Chunk) (OID, error) {
-	if like == nil || like.part.Layout != Pages {
-		return OID{}, nil
-	}
-	l, err := b.leafOf(ctx, like, number/LeafChunks)
-	if err != nil || l == nil || number%LeafChunks >= len(l.chunks) || l.chunks[number%LeafChunks] != c {
-		return OID{}, err
-	}
-	return l.blobs[number%LeafChunks], nil
 }
 
 // weaveStrands writes what is new, and weaves leaves, in order.
@@ -224,7 +216,7 @@ func (k *Keeper) weaveStrands(ctx context.Context, w *weave, part PartSpec, queu
 			return s.err
 		}
 		for i, c := range s.chunks {
-			one, err := w.chunk(ctx, c, s.old[i], s.blobs[i])
+			one, err := w.chunk(c, s.old[i], s.blobs[i])
 			if err != nil {
 				return err
 			}
@@ -245,16 +237,17 @@ func (k *Keeper) weaveStrands(ctx context.Context, w *weave, part PartSpec, queu
 	return w.leaf(ctx, leaf)
 }
 
-// chunk gives a chunk with its blob: of the base at its place, or elsewhere, or a new one.
-func (w *weave) chunk(ctx context.Context, c Chunk, old OID, blob []byte) (one woven, err error) {
+// chunk gives a chunk with its blob: the base's, or a new one.
+func (w *weave) chunk(c Chunk, old OID, blob []byte) (one woven, err error) {
 	one = woven{Chunk: c, blob: old}
 	if blob == nil {
 		return one, nil
 	}
-	if one.blob, err = w.base.find(ctx, c); err != nil || !one.blob.IsZero() {
-		return one, err
-	}
 	one.isNew, one.bytes = true, len(blob)
+	if w.pack == nil {
+		one.blob = hashBlob(blob)
+		return one, nil
+	}
 	one.blob, err = w.pack.AddChunk(blob)
 	return one, err
 }

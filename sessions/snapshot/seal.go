@@ -15,14 +15,14 @@ func (k *Keeper) Seal(ctx context.Context, repo Repo, session, upload string, s 
 	if err := k.reads(repo.ID()).known(ctx, s.Once.StoreKey()); err != nil {
 		return Snapshot{}, err
 	}
-	p, _, err := k.planAgain(ctx, repo, session, upload)
-	if err != nil {
-		return Snapshot{}, err
-	}
 	if _, busy := k.sealing.LoadOrStore(upload, true); busy {
 		return Snapshot{}, ErrBusy
 	}
 	defer k.sealing.Delete(upload)
+	p, _, err := k.planAgain(ctx, repo, session, upload)
+	if err != nil {
+		return Snapshot{}, err
+	}
 	if err := p.sealWith(s); err != nil {
 		return Snapshot{}, k.ended(ctx, repo, p, err)
 	}
@@ -76,11 +76,10 @@ func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSp
 	if err != nil {
 		return Snapshot{}, err
 	}
-	found, err := base.allBlobs(ctx, parts, stage)
-	if err == nil {
-		err = checkRoots(parts, s.Roots)
+	if err := base.allThere(ctx, parts, stage); err != nil {
+		return Snapshot{}, err
 	}
-	if err != nil {
+	if err := checkRoots(parts, s.Roots); err != nil {
 		return Snapshot{}, err
 	}
 	var pack Pack
@@ -91,12 +90,14 @@ func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSp
 		defer pack.Abort()
 	}
 	w := k.newWeave(repo, pack, base)
-	for i, t := range parts {
+	for _, t := range parts {
 		w.begin(t.spec)
-		for _, leaf := range found[i] {
-			if err := w.leaf(ctx, leaf); err != nil {
-				return Snapshot{}, err
-			}
+		err := base.eachLeaf(ctx, t, stage, func(chunks []woven) error {
+			measure(stage, chunks)
+			return w.leaf(ctx, chunks)
+		})
+		if err != nil {
+			return Snapshot{}, err
 		}
 		w.end(t.size)
 	}
@@ -105,10 +106,10 @@ func (k *Keeper) sealUpload(ctx context.Context, repo Repo, p *planned, s SealSp
 
 // A toldPart is a part as its lists tell it.
 type toldPart struct {
-	spec   PartSpec
-	size   int64
-	leaves []Leaf
-	root   Hash
+	spec  PartSpec
+	size  int64
+	lists [][]byte // of its leaves
+	root  Hash
 }
 
 // toldParts gathers the lists that were told; those of a paged part that were not are
@@ -162,13 +163,14 @@ func (p *planned) toldPart(ctx context.Context, spec PartSpec, told map[int][]by
 	if leaves > MaxLeaves {
 		return t, invalidf("part %s has more than %d leaves", spec.Name, MaxLeaves)
 	}
+	t.lists = make([][]byte, leaves)
 	hashes, sum := make([]Hash, leaves), int64(0)
 	for n := range leaves {
 		leaf, data, err := p.toldLeaf(ctx, spec, n, told[n], base)
 		if err != nil {
 			return t, err
 		}
-		t.leaves, hashes[n] = append(t.leaves, leaf), leaf.hashOf(spec.Layout, data)
+		t.lists[n], hashes[n] = data, leaf.hashOf(spec.Layout, data)
 		sum += leaf.Size()
 	}
 	if spec.Layout == Stream && sum != t.size {
@@ -230,46 +232,70 @@ func (e *MissingError) Error() string {
 // Unwrap gives ErrMissing.
 func (e *MissingError) Unwrap() error { return ErrMissing }
 
-// allBlobs finds the blobs of all chunks: *MissingError.
-func (b *baseChunks) allBlobs(ctx context.Context, parts []toldPart, stage Stage) ([][][]woven, error) {
-	all := make([][][]woven, len(parts))
+// eachLeaf calls each for the leaves of a part, with the blobs of their chunks. Those
+// that are nowhere are zero.
+func (b *baseChunks) eachLeaf(ctx context.Context, t toldPart, stage Stage, each func([]woven) error) error {
+	like := b.like(t.spec)
+	for n, list := range t.lists {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		chunks, err := DecodeList(list)
+		if err != nil {
+			return err
+		}
+		found, err := b.leafBlobs(ctx, like, Leaf{Index: n, Chunks: chunks}, stage)
+		if err != nil {
+			return err
+		}
+		if err := each(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allThere looks for the blobs of all chunks: *MissingError.
+func (b *baseChunks) allThere(ctx context.Context, parts []toldPart, stage Stage) error {
 	missing := &MissingError{}
-	for i, t := range parts {
-		like := b.like(t.spec)
-		for _, leaf := range t.leaves {
-			found, err := b.leafBlobs(ctx, like, leaf, stage)
-			if err != nil {
-				return nil, err
-			}
-			for n, c := range leaf.Chunks {
-				if c.Hash.IsZero() || !found[n].blob.IsZero() {
+	named := map[Hash]bool{}
+	for _, t := range parts {
+		err := b.eachLeaf(ctx, t, stage, func(chunks []woven) error {
+			for _, c := range chunks {
+				if c.Hash.IsZero() || !c.blob.IsZero() || named[c.Hash] {
 					continue
 				}
 				if missing.More = len(missing.Chunks) == toldMissing; missing.More {
-					return nil, missing
+					return missing
 				}
+				named[c.Hash] = true
 				missing.Chunks = append(missing.Chunks, c.Hash)
 			}
-			measure(stage, leaf.Chunks, found)
-			all[i] = append(all[i], found)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	if len(missing.Chunks) > 0 {
-		return nil, missing
+		return missing
 	}
-	return all, nil
+	return nil
 }
 
 // measure tells of staged chunks how many bytes their blobs have.
-func measure(stage Stage, chunks []Chunk, found []woven) {
-	var sizes []int
-	for i := range found {
-		if !found[i].isNew {
-			continue
+func measure(stage Stage, found []woven) {
+	var at []int
+	var chunks []Chunk
+	for i, c := range found {
+		if c.isNew {
+			at, chunks = append(at, i), append(chunks, c.Chunk)
 		}
-		if sizes == nil {
-			sizes = stage.Sizes(chunks)
-		}
-		found[i].bytes = sizes[i]
+	}
+	if len(at) == 0 {
+		return
+	}
+	for i, size := range stage.Sizes(chunks) {
+		found[at[i]].bytes = size
 	}
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -182,16 +183,24 @@ type sentChunk struct {
 
 // Put takes the blobs of chunks until r ends, and tells how many were taken. Each is
 // held to its hash before it is staged: ErrMismatch. What came before is staged all the
-// same. Errors: ErrUploadNotFound, ErrInvalid, io.ErrUnexpectedEOF, *OverCapError.
+// same. What is over the cap ends the upload. Errors: ErrUploadNotFound, ErrInvalid,
+// io.ErrUnexpectedEOF, *OverCapError.
 func (k *Keeper) Put(ctx context.Context, repo Repo, session, upload string, r *SparseReader) (int, error) {
-	_, stage, err := k.receiving(ctx, repo, session, upload)
+	p, stage, err := k.receiving(ctx, repo, session, upload)
 	if err != nil {
 		return 0, err
 	}
+	taken, err := k.put(ctx, stage, r)
+	if errors.As(err, new(*OverCapError)) {
+		err = k.refuse(ctx, repo, p, err) // the reaper takes the stage away: others still write to it
+	}
+	return taken, err
+}
+
+func (k *Keeper) put(ctx context.Context, stage Stage, r *SparseReader) (taken int, err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	work := make(chan sentChunk)
 	buffers := sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return &b }}
-	taken := 0
 	group.Go(func() error {
 		defer close(work)
 		for {
@@ -229,6 +238,9 @@ func (k *Keeper) Put(ctx context.Context, repo Repo, session, upload string, r *
 				if _, err := stage.Add(c.chunk, c.blob); err != nil {
 					return err
 				}
+				if err := k.overCap(stage.Bytes()); err != nil {
+					return err
+				}
 				blob := c.blob
 				buffers.Put(&blob)
 			}
@@ -238,5 +250,5 @@ func (k *Keeper) Put(ctx context.Context, repo Repo, session, upload string, r *
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	return taken, k.overCap(stage.Bytes())
+	return taken, nil
 }

@@ -88,6 +88,9 @@ func (w *weave) leaf(ctx context.Context, chunks []woven) error {
 // count adds a chunk's bytes up, each blob once.
 func (w *weave) count(c woven) error {
 	if c.blob.IsZero() {
+		if !c.Hash.IsZero() {
+			return fmt.Errorf("%w: chunk %s", ErrNoObject, c.Hash)
+		}
 		w.zero += int64(c.Length)
 		return nil
 	}
@@ -210,7 +213,7 @@ func (w *weave) verify(ctx context.Context) error {
 	return w.k.overCap(w.stored)
 }
 
-// tree writes the snapshot's tree and gives it.
+// root writes the snapshot's tree and gives it.
 func (w *weave) root(m *Manifest) (OID, error) {
 	text, err := m.Encode()
 	if err != nil {
