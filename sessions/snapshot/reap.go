@@ -26,7 +26,7 @@ const (
 
 // Reap does one round over one repo: it deletes the snapshots whose time is up, ends
 // deletions that a crash left half done, gives up uploads to which nothing was sent,
-// forgets what ended long ago, and tells when the next look is due; zero: never. Every
+// removes stages that no upload is for, forgets what ended long ago, and tells when the next look is due; zero: never. Every
 // batch checks what it was made from, so that any number of nodes may reap at once.
 func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err error) {
 	now, err := k.now(ctx)
@@ -42,6 +42,9 @@ func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err err
 		if !full {
 			break
 		}
+	}
+	if err := r.strays(ctx); err != nil {
+		return next, fmt.Errorf("remove stages of repo %s: %w", repo.ID, err)
 	}
 	return r.next(ctx)
 }
@@ -83,10 +86,8 @@ func (r *reaping) page(ctx context.Context) (full bool, err error) {
 	if err != nil || len(items) == 0 {
 		return false, err
 	}
-	if r.repo == nil {
-		if r.repo, err = r.k.Repos(r.id, headgate(r.id)); err != nil {
-			return false, err
-		}
+	if err := r.open(); err != nil {
+		return false, err
 	}
 	for _, it := range items {
 		at, id, ok := parseWhen(strings.TrimPrefix(it.Key, dueKeys))
@@ -122,6 +123,9 @@ func (r *reaping) failed(ctx context.Context, id string, err error) error {
 func (r *reaping) look(ctx context.Context, key, id string) error {
 	if session, ok := strings.CutPrefix(id, keepDuePrefix); ok {
 		return r.lookAtSession(ctx, key, session)
+	}
+	if upload, ok := strings.CutPrefix(id, stageDuePrefix); ok {
+		return r.lookAtStage(ctx, key, upload)
 	}
 	got, err := r.by.record(ctx, id)
 	if err != nil {
@@ -172,6 +176,15 @@ func (r *reaping) lookAtSession(ctx context.Context, key, session string) error 
 		b.Sets = []ledger.Set{{Key: dueKey(r.now.Add(usePatience), keepDueID(session))}}
 	}
 	_, err = r.k.Ledger.Apply(ctx, b)
+	return err
+}
+
+// lookAtStage removes the stage of an upload that has ended, if whoever ended it has not.
+func (r *reaping) lookAtStage(ctx context.Context, key, upload string) error {
+	if err := r.repo.RemoveStage(ctx, upload); err != nil {
+		return err
+	}
+	_, err := r.k.Ledger.Apply(ctx, ledger.Batch{Space: ledger.RepoSpace(r.id.ID), Deletes: []string{key}})
 	return err
 }
 
