@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -28,13 +29,16 @@ func (p *sendPart) scan(ctx context.Context, file io.ReaderAt) error {
 	for range min(p.workers, (leaves+per-1)/per) {
 		group.Go(func() error {
 			room := make([]byte, per*leaf)
+			var body []byte
 			for ctx.Err() == nil {
 				first := int(next.Add(int64(per))) - per
 				if first >= leaves {
 					return nil
 				}
 				job, err := p.scanJob(file, room, first)
-				if err == nil {
+				if err == nil && p.direct {
+					body, err = p.sendContent(ctx, job, body[:0])
+				} else if err == nil {
 					err = p.send(ctx, job)
 				}
 				if err != nil {
@@ -111,9 +115,10 @@ func (p *sendPart) told(job *sendJob) []sendLeaf {
 const contentMedia = "application/x-headgate-content"
 
 // sendContent sends a job's content to a server that has nothing yet which it could be
-// part of, and takes the lists that it makes of it: so all is hashed once.
-func (p *sendPart) sendContent(ctx context.Context, job *sendJob) error {
-	body := make([]byte, 0, job.bytes+4*int64(len(job.leaves))*snapshot.LeafChunks)
+// part of, and takes the lists that it makes of it: so all is hashed once. The body is
+// put together in buf, and given back for the next one.
+func (p *sendPart) sendContent(ctx context.Context, job *sendJob, buf []byte) ([]byte, error) {
+	body := slices.Grow(buf, int(job.bytes)+4*len(job.leaves)*snapshot.LeafChunks)
 	for _, leaf := range job.leaves {
 		for _, content := range leaf.contents {
 			body = snapshot.AppendContent(body, content)
@@ -122,8 +127,18 @@ func (p *sendPart) sendContent(ctx context.Context, job *sendJob) error {
 	var answer []byte
 	path := fmt.Sprintf("content?first=%d", job.leaves[0].Index)
 	if err := p.post(ctx, path, contentMedia, body, &answer); err != nil {
-		return err
+		return body, err
 	}
+	if err := listed(job, answer); err != nil {
+		return body, err
+	}
+	p.v.tell(SaveProgress{Read: job.bytes, Sent: int64(len(body)), Saved: max(0, job.bytes-int64(len(body)))})
+	p.note(job)
+	return body, nil
+}
+
+// listed takes the lists of a job's leaves out of an answer.
+func listed(job *sendJob, answer []byte) error {
 	for i := range job.leaves {
 		leaf := &job.leaves[i]
 		const head = 6
@@ -142,7 +157,5 @@ func (p *sendPart) sendContent(ctx context.Context, job *sendJob) error {
 		}
 		leaf.Chunks, answer = chunks, answer[head+size:]
 	}
-	p.v.tell(SaveProgress{Read: job.bytes, Sent: int64(len(body)), Saved: max(0, job.bytes-int64(len(body)))})
-	p.note(job)
 	return nil
 }

@@ -194,9 +194,6 @@ func (p *sendPart) ends(leaf *sendLeaf) bool {
 // send tells the hashes of a job, and sends what is missing.
 func (p *sendPart) send(ctx context.Context, job *sendJob) error {
 	defer p.release(job)
-	if p.direct {
-		return p.sendContent(ctx, job)
-	}
 	for i := range job.leaves {
 		leaf := &job.leaves[i]
 		for n := len(leaf.Chunks); n < len(leaf.contents); n++ {
