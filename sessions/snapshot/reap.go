@@ -26,7 +26,8 @@ const (
 
 // Reap does one round over one repo: it deletes the snapshots whose time is up, ends
 // deletions that a crash left half done, gives up uploads to which nothing was sent,
-// removes stages that no upload is for, forgets what ended long ago, and tells when the next look is due; zero: never. Every
+// removes the stages of those that ended, forgets what ended long ago, and tells when
+// the next look is due; zero: never. Every
 // batch checks what it was made from, so that any number of nodes may reap at once.
 func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err error) {
 	now, err := k.now(ctx)
@@ -42,9 +43,6 @@ func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err err
 		if !full {
 			break
 		}
-	}
-	if err := r.strays(ctx); err != nil {
-		return next, fmt.Errorf("remove stages of repo %s: %w", repo.ID, err)
 	}
 	return r.next(ctx)
 }
@@ -105,6 +103,14 @@ func (r *reaping) page(ctx context.Context) (full bool, err error) {
 	return len(items) == reapPage, nil
 }
 
+// open opens the repo when it is first needed.
+func (r *reaping) open() (err error) {
+	if r.repo == nil {
+		r.repo, err = r.k.Repos(r.id, headgate(r.id))
+	}
+	return err
+}
+
 // failed notes that something could not be done now. Only what concerns all is an error
 // of the round.
 func (r *reaping) failed(ctx context.Context, id string, err error) error {
@@ -123,9 +129,6 @@ func (r *reaping) failed(ctx context.Context, id string, err error) error {
 func (r *reaping) look(ctx context.Context, key, id string) error {
 	if session, ok := strings.CutPrefix(id, keepDuePrefix); ok {
 		return r.lookAtSession(ctx, key, session)
-	}
-	if upload, ok := strings.CutPrefix(id, stageDuePrefix); ok {
-		return r.lookAtStage(ctx, key, upload)
 	}
 	got, err := r.by.record(ctx, id)
 	if err != nil {
@@ -176,15 +179,6 @@ func (r *reaping) lookAtSession(ctx context.Context, key, session string) error 
 		b.Sets = []ledger.Set{{Key: dueKey(r.now.Add(usePatience), keepDueID(session))}}
 	}
 	_, err = r.k.Ledger.Apply(ctx, b)
-	return err
-}
-
-// lookAtStage removes the stage of an upload that has ended, if whoever ended it has not.
-func (r *reaping) lookAtStage(ctx context.Context, key, upload string) error {
-	if err := r.repo.RemoveStage(ctx, upload); err != nil {
-		return err
-	}
-	_, err := r.k.Ledger.Apply(ctx, ledger.Batch{Space: ledger.RepoSpace(r.id.ID), Deletes: []string{key}})
 	return err
 }
 
