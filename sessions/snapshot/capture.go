@@ -144,7 +144,6 @@ func (in *dropIntent) fill(ctx context.Context, g *guarding) error {
 	}
 	if got.Commit.IsZero() {
 		g.a.Rider.Join(remove(got))
-		g.endStage(got)
 	}
 	return nil
 }
@@ -212,7 +211,6 @@ func (in *refuseIntent) notice(ctx context.Context, g *guarding, over *OverCapEr
 
 // fail writes down that a save came to nothing.
 func (g *guarding) fail(got stored, why string) record {
-	g.endStage(got)
 	r := got.record
 	r.State, r.Reason, r.EndedAt, r.Spec, r.Upload, r.Until = Failed, cut(why), g.q.Now, nil, false, time.Time{}
 	return g.put(got, r, g.q.Now.Add(g.k.Limits.Memory))

@@ -162,19 +162,7 @@ func (g *guarding) endCapture(p *planned, raw []byte) error {
 		}
 	}
 	g.a.Rider.Join(remove(got))
-	g.endStage(got)
 	return nil
-}
-
-// endStage asks for the stage of an upload that ends to be removed: whoever ends it does
-// so at once, unless it dies.
-func (g *guarding) endStage(got stored) {
-	if !got.Upload {
-		return
-	}
-	at := g.q.Now.Add(g.k.Limits.ReapEvery)
-	g.a.Sets = append(g.a.Sets, ledger.Set{Key: dueKey(at, stageDueID(got.ID))})
-	g.due = earliest(g.due, at)
 }
 
 // demandRoom holds the counters to their limits.
