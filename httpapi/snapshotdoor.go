@@ -91,6 +91,15 @@ func (d snapshotRepo) RemoveStage(ctx context.Context, upload string) error {
 	return d.repo.RemoveSnapshotStage(ctx, upload)
 }
 
+// Stages implements snapshot.Repo.
+func (d snapshotRepo) Stages(ctx context.Context) (uploads []string, err error) {
+	found, err := d.repo.SnapshotStages(ctx)
+	for _, s := range found {
+		uploads = append(uploads, s.Upload)
+	}
+	return uploads, err
+}
+
 // Head implements snapshot.Repo.
 func (d snapshotRepo) Head(ctx context.Context, ref string) (snapshot.Head, error) {
 	heads, err := d.repo.Heads(ctx, refpolicy.RefName(ref))

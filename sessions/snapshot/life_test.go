@@ -393,7 +393,7 @@ func TestUploadsEnd(t *testing.T) {
 	if err != nil || u.ID != kept.id || p.spec.Name != "n" || !p.upload || !u.ExpiresAt.Equal(w.clock.Now().Add(22*time.Hour)) {
 		t.Errorf("the one that was sent to: %+v, %v", u, err)
 	}
-	if len(w.stages) != 2 || w.stages[kept.id] == nil { // and that of the refused one, which is the caller's
+	if len(w.stages) != 1 || w.stages[kept.id] == nil {
 		t.Errorf("%d stages are left", len(w.stages))
 	}
 	if err := w.k.drop(t.Context(), repo, kept); err != nil {

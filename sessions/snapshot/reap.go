@@ -26,7 +26,7 @@ const (
 
 // Reap does one round over one repo: it deletes the snapshots whose time is up, ends
 // deletions that a crash left half done, gives up uploads to which nothing was sent,
-// removes the stages of those that ended, forgets what ended long ago, and tells when
+// removes stages that no upload is for, forgets what ended long ago, and tells when
 // the next look is due; zero: never. Every
 // batch checks what it was made from, so that any number of nodes may reap at once.
 func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err error) {
@@ -43,6 +43,9 @@ func (k *Keeper) Reap(ctx context.Context, repo RepoID) (next time.Time, err err
 		if !full {
 			break
 		}
+	}
+	if err := r.strays(ctx); err != nil {
+		return next, fmt.Errorf("remove stages of repo %s: %w", repo.ID, err)
 	}
 	return r.next(ctx)
 }
@@ -130,6 +133,9 @@ func (r *reaping) look(ctx context.Context, key, id string) error {
 	if session, ok := strings.CutPrefix(id, keepDuePrefix); ok {
 		return r.lookAtSession(ctx, key, session)
 	}
+	if upload, ok := strings.CutPrefix(id, stageDuePrefix); ok {
+		return r.lookAtStage(ctx, key, upload)
+	}
 	got, err := r.by.record(ctx, id)
 	if err != nil {
 		return err
@@ -179,6 +185,15 @@ func (r *reaping) lookAtSession(ctx context.Context, key, session string) error 
 		b.Sets = []ledger.Set{{Key: dueKey(r.now.Add(usePatience), keepDueID(session))}}
 	}
 	_, err = r.k.Ledger.Apply(ctx, b)
+	return err
+}
+
+// lookAtStage removes the stage of an upload that has ended, if whoever ended it has not.
+func (r *reaping) lookAtStage(ctx context.Context, key, upload string) error {
+	if err := r.repo.RemoveStage(ctx, upload); err != nil {
+		return err
+	}
+	_, err := r.k.Ledger.Apply(ctx, ledger.Batch{Space: ledger.RepoSpace(r.id.ID), Deletes: []string{key}})
 	return err
 }
 

@@ -44,6 +44,8 @@ type Repo interface {
 	// process. RemoveStage takes it away; one that is not there is no error.
 	OpenStage(ctx context.Context, upload string) (Stage, error)
 	RemoveStage(ctx context.Context, upload string) error
+	// Stages are the uploads of which there is a stage on disk, whoever made it.
+	Stages(ctx context.Context) (uploads []string, err error)
 
 	// Head tells where a ref is; the zero Head if it is not there. It is not asked
 	// whether the caller may read it.
