@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,6 +170,8 @@ type sessionCreateCmd struct {
 	Base      string        `placeholder:"REF" help:"Branch, tag or commit to begin at; the default branch by default."`
 	Ephemeral bool          `help:"The base is an ephemeral branch."`
 	From      string        `placeholder:"SESSION" help:"Begin at another session's present state."`
+	Snapshot  string        `name:"from-snapshot" placeholder:"SHA" help:"Begin at the workspace of a memory snapshot, which it then uses."`
+	Capture   string        `name:"capture-key" placeholder:"FILE" type:"existingfile" help:"The customer's public key, to which all saves must be sealed."`
 	Branch    string        `placeholder:"BRANCH" help:"The ephemeral branch; sessions/ID by default."`
 	Label     []string      `sep:"none" placeholder:"KEY:VALUE" help:"A label. Can be repeated."`
 	Holder    string        `placeholder:"NAME" help:"Who takes the lease at once."`
@@ -180,9 +183,16 @@ type sessionCreateCmd struct {
 // Run prints the session.
 func (c *sessionCreateCmd) Run(ctx context.Context, out io.Writer) error {
 	body := map[string]any{}
-	textsOf(body, map[string]string{"id": c.ID, "base_ref": c.Base, "from_session": c.From, "branch": c.Branch, "holder": c.Holder})
+	textsOf(body, map[string]string{"id": c.ID, "base_ref": c.Base, "from_session": c.From, "from_snapshot": c.Snapshot, "branch": c.Branch, "holder": c.Holder})
 	if err := secondsOf(body, map[string]time.Duration{"ttl_s": c.TTL, "idle_timeout_s": c.Idle, "ttl_unused_s": c.Unused}); err != nil {
 		return err
+	}
+	if c.Capture != "" {
+		key, err := os.ReadFile(c.Capture)
+		if err != nil {
+			return err
+		}
+		body["capture_key"] = string(key)
 	}
 	labels, err := parseLabels(c.Label)
 	if err != nil {

@@ -12,14 +12,16 @@ import (
 
 type sessionForkCmd struct {
 	sessionArg
-	N         int  `arg:"" help:"How many children."`
-	Tokens    bool `help:"Issue a token for each child and print it with it."`
-	KeepState bool `default:"true" negatable:"" help:"Keep the state that they came from when the last child has ended."`
+	N         int    `arg:"" help:"How many children."`
+	Tokens    bool   `help:"Issue a token for each child and print it with it."`
+	Snapshot  string `name:"from-snapshot" placeholder:"SHA" help:"Make them of a memory snapshot's state instead of the session's head."`
+	KeepState bool   `default:"true" negatable:"" help:"Keep the state that they came from when the last child has ended."`
 }
 
 // Run prints the group and its children.
 func (c *sessionForkCmd) Run(ctx context.Context, out io.Writer) error {
 	body := map[string]any{"n": c.N, "keep_state": c.KeepState}
+	textsOf(body, map[string]string{"from_snapshot": c.Snapshot})
 	if c.Tokens {
 		body["token"] = map[string]any{}
 	}
