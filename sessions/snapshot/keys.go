@@ -47,11 +47,6 @@ func keepDueID(session string) string { return keepDuePrefix + session }
 
 const keepDuePrefix = "keep:"
 
-// stageDueID stands for the stage of an upload that has ended.
-func stageDueID(upload string) string { return stageDuePrefix + upload }
-
-const stageDuePrefix = "stage:"
-
 // place puts times in byte order, newest first.
 func place(at time.Time, id string) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(math.MaxInt64-at.UnixMicro()))) + id

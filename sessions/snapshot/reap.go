@@ -133,9 +133,6 @@ func (r *reaping) look(ctx context.Context, key, id string) error {
 	if session, ok := strings.CutPrefix(id, keepDuePrefix); ok {
 		return r.lookAtSession(ctx, key, session)
 	}
-	if upload, ok := strings.CutPrefix(id, stageDuePrefix); ok {
-		return r.lookAtStage(ctx, key, upload)
-	}
 	got, err := r.by.record(ctx, id)
 	if err != nil {
 		return err
@@ -185,15 +182,6 @@ func (r *reaping) lookAtSession(ctx context.Context, key, session string) error 
 		b.Sets = []ledger.Set{{Key: dueKey(r.now.Add(usePatience), keepDueID(session))}}
 	}
 	_, err = r.k.Ledger.Apply(ctx, b)
-	return err
-}
-
-// lookAtStage removes the stage of an upload that has ended, if whoever ended it has not.
-func (r *reaping) lookAtStage(ctx context.Context, key, upload string) error {
-	if err := r.repo.RemoveStage(ctx, upload); err != nil {
-		return err
-	}
-	_, err := r.k.Ledger.Apply(ctx, ledger.Batch{Space: ledger.RepoSpace(r.id.ID), Deletes: []string{key}})
 	return err
 }
 
