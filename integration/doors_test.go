@@ -27,6 +27,8 @@ type vault struct {
 	own   string // head of a
 	// What only b reaches.
 	ancestor, tip, tree, blob string
+	// Its snapshot, and a tree and a chunk's blob of that.
+	snapshot, leaf, chunk string
 }
 
 func newVault(g *gate) *vault {
@@ -44,8 +46,10 @@ func newVault(g *gate) *vault {
 	clone := r.clone(r.ephemeral(r.read), "-b", "b")
 	v.tree = g.run(clone, "rev-parse", "HEAD:secret")
 	v.blob = g.run(clone, "rev-parse", "HEAD:secret/plan")
+	v.saveSecrets()
 	v.token = r.token([]tokens.Scope{tokens.GitWrite, tokens.GitRead},
 		refpolicy.Rule{Pattern: ephemeralPrefix + "a", Ops: []refpolicy.Op{refpolicy.NoForcePush}},
+		refpolicy.Rule{Pattern: snapshotPrefix + "a", Ops: []refpolicy.Op{refpolicy.NoForcePush}},
 		refpolicy.Rule{Pattern: ephemeralPrefix + "mine/*"},
 		refpolicy.Rule{Pattern: "*", Ops: []refpolicy.Op{"no-read"}})
 	return v
@@ -171,6 +175,48 @@ var doors = []door{
 	{"create session from it", func(v *vault, oid string) string {
 		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "from_session": oid})
 	}},
+	{"create session from it as a snapshot", func(v *vault, oid string) string {
+		return v.post("/sessions", map[string]any{"id": "mine", "branch": "mine/session", "from_snapshot": oid})
+	}},
+	{"get snapshot", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid)})
+	}},
+	{"lineage", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid + "/lineage")})
+	}},
+	{"restore", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid + "/image")})
+	}},
+	{"restore, sparse", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid + "/image"), Header: map[string]string{"Accept": "application/x-headgate-sparse"}})
+	}},
+	{"restore a range", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid + "/image"), Header: map[string]string{"Range": "bytes=0-99"}})
+	}},
+	{"export", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Path: v.path("/snapshots/" + oid + "/bundle")})
+	}},
+	{"hot order", func(v *vault, oid string) string {
+		return v.post("/snapshots/"+oid+"/hot-order", map[string]any{"chunks": []int{0}})
+	}},
+	{"key of a sealed snapshot", func(v *vault, oid string) string {
+		return v.post("/snapshots/"+oid+"/key", map[string]any{})
+	}},
+	{"delete snapshot", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Method: "DELETE", Path: v.path("/snapshots/" + oid)})
+	}},
+	{"what its deletion frees", func(v *vault, oid string) string {
+		return v.api(harness.Ask{Method: "DELETE", Path: v.path("/snapshots/" + oid + "?dry_run=true")})
+	}},
+	{"upload with it as the base", func(v *vault, oid string) string {
+		return v.post("/sessions/a/snapshots/uploads", map[string]any{"base_sha": oid})
+	}},
+	{"upload of its workspace", func(v *vault, oid string) string {
+		return v.post("/sessions/a/snapshots/uploads", map[string]any{"workspace_sha": oid})
+	}},
+	{"upload that expects it", func(v *vault, oid string) string {
+		return v.post("/sessions/a/snapshots/uploads", map[string]any{"expected_head_sha": oid})
+	}},
 	{"pin", func(v *vault, oid string) string {
 		return v.post("/pins", map[string]any{"sha": oid, "holder": "x"})
 	}},
@@ -271,7 +317,7 @@ func shutAlike(t *testing.T, g *gate) {
 		if strings.HasPrefix(want, "5") {
 			t.Errorf("%s with an absent id = %.300q", d.name, want)
 		}
-		for kind, oid := range map[string]string{"tip": v.tip, "ancestor": v.ancestor, "tree": v.tree, "blob": v.blob} {
+		for kind, oid := range map[string]string{"tip": v.tip, "ancestor": v.ancestor, "tree": v.tree, "blob": v.blob, "snapshot": v.snapshot, "snapshot's tree": v.leaf, "chunk": v.chunk} {
 			got := strings.ReplaceAll(strings.ReplaceAll(d.open(v, oid), oid, "OID"), oid[:12], "OID")
 			if got != want {
 				t.Errorf("%s with b's %s = %.400q, with an absent id %.400q; want the same", d.name, kind, got, want)

@@ -65,6 +65,18 @@ var nameDoors = []nameDoor{
 	{"stream of it", func(v *vault, session, _, _ string) string {
 		return v.api(harness.Ask{Path: v.path("/events?session=" + session), Header: map[string]string{"Accept": "text/event-stream"}})
 	}},
+	{"snapshots", func(v *vault, session, _, _ string) string {
+		return v.api(harness.Ask{Path: v.path("/sessions/" + session + "/snapshots")})
+	}},
+	{"save", func(v *vault, session, _, _ string) string {
+		return v.api(harness.Ask{Method: "POST", Path: v.path("/sessions/" + session + "/snapshots"), Body: strings.NewReader("mine"), Header: map[string]string{"Content-Type": "application/octet-stream"}})
+	}},
+	{"upload", func(v *vault, session, _, _ string) string {
+		return v.post("/sessions/"+session+"/snapshots/uploads", map[string]any{})
+	}},
+	{"import", func(v *vault, session, _, _ string) string {
+		return v.api(harness.Ask{Method: "POST", Path: v.path("/sessions/" + session + "/snapshots/import"), Body: strings.NewReader("# v2 git bundle\n"), Header: map[string]string{"Content-Type": "application/x-git-bundle"}})
+	}},
 	{"group", func(v *vault, _, group, _ string) string { return v.api(harness.Ask{Path: v.path("/forks/" + group)}) }},
 	{"comparison", func(v *vault, _, group, _ string) string {
 		return v.api(harness.Ask{Path: v.path("/forks/" + group + "/compare")})
@@ -106,11 +118,11 @@ func shutNames(t *testing.T, v *vault) {
 	if list := v.ask("GET", "/sessions/b/tokens", v.write, nil); list.Status != 200 || strings.Contains(string(list.Body), "revoked_at") {
 		t.Errorf("tokens of b = %s, want none revoked", list)
 	}
-	told := v.api(harness.Ask{Path: v.path("/events?limit=1000")}) + v.api(harness.Ask{Path: v.path("/sessions")}) + v.api(harness.Ask{Path: v.path("/pins")})
+	told := v.api(harness.Ask{Path: v.path("/events?limit=1000")}) + v.api(harness.Ask{Path: v.path("/sessions")}) + v.api(harness.Ask{Path: v.path("/pins")}) + v.api(harness.Ask{Path: "/api/launchable"})
 	if !strings.Contains(told, v.own) {
 		t.Errorf("events, sessions and pins = %.2000s, want its own", told)
 	}
-	for _, secret := range []string{v.tip, v.ancestor, v.group, v.jti, `"b"`, "holder of b", "ses_"} {
+	for _, secret := range []string{v.tip, v.ancestor, v.snapshot, v.group, v.jti, `"b"`, "holder of b", "ses_"} {
 		if strings.Contains(told, secret) {
 			t.Errorf("events, sessions or pins tell of %q: %.2000s", secret, told)
 		}
