@@ -45,7 +45,7 @@ func TestQuickstartWalksThroughASession(t *testing.T) {
 		out := runQuickstart(t, data)
 		for _, want := range []string{
 			`"repo_name"`, `"head_sha"`, `"status":"precondition_failed"`, `"epoch":1`, "stale epoch 1, session is at 2", "session.created", "lease.changed", "shows nothing", "denied by policy: rule * has no-read", "this token can push",
-			"from the sandbox", "diff --git", "goes on serving",
+			"from the sandbox", "diff --git", "byte for byte", "snapshot.ready", "goes on serving",
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("quickstart in %s: output lacks %q:\n%s", folder, want, out)

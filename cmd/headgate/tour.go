@@ -60,7 +60,7 @@ Stop it with Ctrl-C; what was acknowledged is there at the next start.
 func (t *tour) walk(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
 		t.createRepo, t.fillRepo, t.createSession, t.commitTwice, t.loseRace,
-		t.confineSandbox, t.cloneAndPush, t.readByPointer, t.diffByPointer, t.readLog,
+		t.confineSandbox, t.cloneAndPush, t.readByPointer, t.diffByPointer, t.saveMemory, t.readLog,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("quickstart step %d: %w", t.step, err)
