@@ -120,10 +120,14 @@ func worldOn(db ledger.Ledger, limits Limits) *world {
 
 // keeper makes one more keeper, as a process that begins would.
 func (w *world) keeper(limits Limits) *Keeper {
-	return New(Options{Ledger: w.ledger, Users: w.users, Limits: limits, Logger: slog.New(slog.DiscardHandler), Repos: func(_ RepoID, by Actor) (Repo, error) {
+	k := New(Options{Ledger: w.ledger, Users: w.users, Limits: limits, Logger: slog.New(slog.DiscardHandler), Repos: func(_ RepoID, by Actor) (Repo, error) {
 		return w.as(by), nil
 	}})
+	k.coder = testCoder // one takes more to make than most tests do
+	return k
 }
+
+var testCoder = NewCoder()
 
 // backend is who works with a token of the customer's own.
 func backend() Actor { return Actor{Org: "acme", Subject: "backend", KeyID: "k1"} }
