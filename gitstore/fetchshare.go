@@ -19,9 +19,9 @@ func (r *Repo) keyOf(job uploadJob) fetchKey {
 	return fetchKey(h.Sum(nil))
 }
 
-// shareUploadPack is runUploadPack for requests of which equal ones are answered by
+// shareAnswer is answerFetch for requests of which equal ones are answered by
 // one process, or by what one has said.
-func (r *Repo) shareUploadPack(ctx context.Context, job uploadJob, q GitRequest) error {
+func (r *Repo) shareAnswer(ctx context.Context, job uploadJob, q GitRequest) error {
 	s := r.store
 	a, reader, begun := s.fetches.join(ctx, r.keyOf(job))
 	defer a.leave(reader)
@@ -30,7 +30,7 @@ func (r *Repo) shareUploadPack(ctx context.Context, job uploadJob, q GitRequest)
 		// Begun beside a request that Close waits for, so it waits for this too.
 		s.works.Go(func() {
 			defer context.AfterFunc(s.life, func() { a.cancel(ErrClosed) })()
-			a.finish(r.runUploadPack(a.ctx, job, a.spool))
+			a.finish(r.answerFetch(a.ctx, job, a.spool))
 		})
 	} else if freed != nil {
 		freed()

@@ -18,17 +18,20 @@ import (
 	"github.com/headgate/headgate/refpolicy"
 )
 
-// A gatedGit runs the installed git, except that upload-pack stops after the first
-// bytes of its answer until it is let go on.
+// A gatedGit runs the installed git, except that what answers fetches, upload-pack or
+// pack-objects, stops after the first bytes of its answer until it is let go on.
 type gatedGit struct {
 	t       testing.TB
 	gate    string
-	started atomic.Int32 // upload-packs
+	started atomic.Int32 // of these
 	ended   atomic.Int32
 }
 
-// gatedBytes are said before the gate.
-const gatedBytes = 60
+// gatedBytes are said before the gate: of a pack these, framed in an answer shownBytes.
+const (
+	gatedBytes = 60
+	shownBytes = int64(13 + 5 + gatedBytes) // packfile, the head of a packet
+)
 
 // newGatedGit makes one. after is what the shell does behind the gate: "cat" passes
 // on the rest of the answer.
@@ -44,8 +47,8 @@ func newGatedGit(t testing.TB, after string) (*gatedGit, *gitcmd.Runner) {
 	}
 	script := fmt.Sprintf(`#!/bin/sh
 PATH=%[5]q:$PATH
-if [ "$1" != upload-pack ]; then exec %[1]s "$@"; fi
-%[1]s "$@" | { dd bs=1 count=%[2]d 2>/dev/null; read go <%[3]s; %[4]s; }
+case "$1 $3" in "upload-pack "*|"pack-objects --stdout") ;; *) exec %[1]s "$@";; esac
+%[1]s "$@" | { dd bs=%[2]d count=1 iflag=fullblock 2>/dev/null; read go <%[3]s; %[4]s; }
 `, installed, gatedBytes, g.gate, after, os.Getenv("PATH"))
 	path := filepath.Join(t.TempDir(), "gated-git")
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
@@ -63,7 +66,7 @@ if [ "$1" != upload-pack ]; then exec %[1]s "$@"; fi
 }
 
 func (g *gatedGit) count(n *atomic.Int32, name string) {
-	if name == "upload-pack" {
+	if name == "upload-pack" || name == "pack-objects" {
 		n.Add(1)
 	}
 }
@@ -137,7 +140,7 @@ func TestEqualFetchesShareOneProcess(t *testing.T) {
 		clients = append(clients, r.fetchInto(t.Context(), someone, wantAll(tip), newPicky(), func() { freed.Add(1) }))
 	}
 	st := r.store
-	await(t, "twenty fetches are at work", func() bool { s := st.FetchStats(); return s.Started+s.Joined == 20 && s.Bytes == gatedBytes })
+	await(t, "twenty fetches are at work", func() bool { s := st.FetchStats(); return s.Started+s.Joined == 20 && s.Bytes == shownBytes })
 	clients = append(clients, r.fetchInto(t.Context(), someone, wantAll(tip, tip), newPicky(), nil)) // asks for the same
 	await(t, "the late one has joined", func() bool { return st.FetchStats().Joined == 20 })
 	g.open()
@@ -177,7 +180,7 @@ func TestLeavingAFetch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		before := r.store.FetchStats()
 		first = r.fetchInto(ctx, someone, wantAll(tip), newPicky(), nil)
-		await(t, "the first has begun", func() bool { return r.store.FetchStats().Bytes == gatedBytes })
+		await(t, "the first has begun", func() bool { return r.store.FetchStats().Bytes == shownBytes })
 		ctx2, cancel2 := context.WithCancel(t.Context())
 		second = r.fetchInto(ctx2, someone, wantAll(tip), newPicky(), nil)
 		await(t, "the second has joined", func() bool { return r.store.FetchStats().Joined == before.Joined+1 })
@@ -231,12 +234,12 @@ func TestFailedFetchIsToldToAllAndNotKept(t *testing.T) {
 	for round := range 2 {
 		a := r.fetchInto(t.Context(), someone, wantAll(tip), newPicky(), nil)
 		b := r.fetchInto(t.Context(), someone, wantAll(tip), newPicky(), nil)
-		await(t, "both are at work", func() bool { s := r.store.FetchStats(); return s.Joined == uint64(round+1) && s.Bytes == gatedBytes })
+		await(t, "both are at work", func() bool { s := r.store.FetchStats(); return s.Joined == uint64(round+1) && s.Bytes == shownBytes })
 		g.open()
 		for _, c := range []*fetcher{a, b} {
 			var exit *gitcmd.ExitError
-			if err := <-c.done; !errors.As(err, &exit) || exit.Code != 3 || len(c.out.got) != gatedBytes {
-				t.Errorf("round %d: a reader of a process that failed got %d bytes, %v; want %d and its exit code", round, len(c.out.got), err, gatedBytes)
+			if err := <-c.done; !errors.As(err, &exit) || exit.Code != 3 || !bytes.HasSuffix(c.out.got[shownBytes:], []byte("\x03"+packFailed+"\n")) {
+				t.Errorf("round %d: a reader of a process that failed got %d bytes to %.100q, %v; want git's word for it and its exit code", round, len(c.out.got), c.out.got[min(len(c.out.got), int(shownBytes)):], err)
 			}
 		}
 		await(t, "nothing is kept", func() bool { return r.store.FetchStats().Bytes == 0 })
@@ -262,7 +265,7 @@ func TestCloseEndsSharedFetches(t *testing.T) {
 	}
 	tip := mustCommit(t, r, someone, testCommit{target: mainRef, files: map[string]string{"a": "1"}}).Commit
 	c := r.fetchInto(t.Context(), someone, wantAll(tip), newPicky(), nil)
-	await(t, "the fetch has begun", func() bool { return st.FetchStats().Bytes == gatedBytes })
+	await(t, "the fetch has begun", func() bool { return st.FetchStats().Bytes == shownBytes })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := st.Close(ctx); err != nil {

@@ -64,6 +64,7 @@ func (r *Repo) uploadV2(ctx context.Context, c Caller, q GitRequest) error {
 		wants: f.Wants, haves: f.Haves, filterHaves: f.FilterHaves,
 		depth: &f.DepthRequest, tags: f.IncludeTag, protocol: "version=2", encode: req.Encode,
 		acks: len(f.Haves) > 0 && !f.Done, share: share, small: isSmall(f),
+		order: func() *packOrder { return orderOf(f) },
 	})
 }
 
@@ -99,17 +100,19 @@ type fetch struct {
 	tags         bool // annotated tags come with what they point at
 	protocol     string
 	encode       func(io.Writer) error
-	acks         bool // the client waits to be told which of its haves are common
-	share        bool // the answer ends in a pack, and the request is in its canonical form
-	small        bool // fetchSmall may answer it
+	acks         bool              // the client waits to be told which of its haves are common
+	share        bool              // the answer ends in a pack, and the request is in its canonical form
+	small        bool              // fetchSmall may answer it
+	order        func() *packOrder // what pack-objects alone can answer; nil in old versions of the protocol
 }
 
-// An uploadJob is all that a git upload-pack is told: what it answers follows from
+// An uploadJob is all that git is told to answer a fetch: what it answers follows from
 // this and from the objects that it names.
 type uploadJob struct {
 	protocol   string
-	packedRefs []byte // the refs of its view
-	body       []byte
+	packedRefs []byte     // the refs of its view
+	body       []byte     // the request
+	order      *packOrder // what of the request pack-objects is told; nil: upload-pack answers
 }
 
 // fetch answers a request for objects. A want the caller may not read is answered
@@ -145,10 +148,13 @@ func (r *Repo) fetch(ctx context.Context, c Caller, q GitRequest, f fetch) error
 		return err
 	}
 	job.body = body.Bytes()
-	if f.share {
-		return r.shareUploadPack(ctx, job, q)
+	if f.order != nil {
+		job.order = f.order()
 	}
-	return r.runUploadPack(ctx, job, q.Out)
+	if f.share {
+		return r.shareAnswer(ctx, job, q)
+	}
+	return r.answerFetch(ctx, job, q.Out)
 }
 
 // sharedHaves is up to how many haves are looked up only to know which of them exist:
@@ -192,8 +198,8 @@ func nothingCommon(out io.Writer) error {
 	return w.Flush()
 }
 
-// runUploadPack lets git answer and passes on what it says as it comes.
-func (r *Repo) runUploadPack(ctx context.Context, job uploadJob, out io.Writer) error {
+// answerFetch lets git answer and passes on what it says as it comes.
+func (r *Repo) answerFetch(ctx context.Context, job uploadJob, out io.Writer) error {
 	view, err := r.store.writeView(job.packedRefs)
 	if err != nil {
 		return err
@@ -204,15 +210,23 @@ func (r *Repo) runUploadPack(ctx context.Context, job uploadJob, out io.Writer) 
 		return err
 	}
 	defer release()
-	p, err := r.store.git.Start(ctx, gitcmd.Cmd{
-		Args:      []string{"upload-pack", "--strict", "--stateless-rpc", view.dir},
-		ObjectDir: dir, Alternates: alternates, Protocol: job.protocol, Config: uploadConfig,
-		Stdin: bytes.NewReader(job.body), Timeout: transferTimeout,
-	})
+	cmd := gitcmd.Cmd{ObjectDir: dir, Alternates: alternates, Config: uploadConfig, Timeout: transferTimeout}
+	if job.order != nil {
+		cmd.GitDir = view.dir
+		return r.sendPack(ctx, cmd, job.order, out)
+	}
+	cmd.Args, cmd.Protocol = []string{"upload-pack", "--strict", "--stateless-rpc", view.dir}, job.protocol
+	cmd.Stdin = bytes.NewReader(job.body)
+	return r.runUploadPack(ctx, cmd, out)
+}
+
+// runUploadPack has git upload-pack answer.
+func (r *Repo) runUploadPack(ctx context.Context, cmd gitcmd.Cmd, out io.Writer) error {
+	p, err := r.store.git.Start(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	lost := copyPack(out, p.StdoutPipe())
+	lost := copyPack(out, &packPipe{in: p.StdoutPipe()})
 	if lost != nil {
 		p.Kill() // nobody is there any more to pack for
 	}
@@ -223,15 +237,22 @@ func (r *Repo) runUploadPack(ctx context.Context, job uploadJob, out io.Writer) 
 	return lost
 }
 
-// copyPack copies until the end of in or until out takes no more, which is its
-// error. That in ends badly is told by the process it comes from.
+// sendError tells of an error of who is answered; nil stays nil.
+func sendError(err error) error {
+	if err != nil {
+		return fmt.Errorf("send pack: %w", err)
+	}
+	return nil
+}
+
+// copyPack copies until the end of in or until out takes no more, which is its error.
 func copyPack(out io.Writer, in io.Reader) error {
 	buf := make([]byte, 128<<10)
 	for {
 		n, err := in.Read(buf)
 		if n > 0 {
 			if _, err := out.Write(buf[:n]); err != nil {
-				return fmt.Errorf("send pack: %w", err)
+				return sendError(err)
 			}
 		}
 		if err != nil {

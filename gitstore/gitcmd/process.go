@@ -80,6 +80,9 @@ func (r *Runner) newProcess(ctx context.Context, c Cmd) *Process {
 	p.cmd.Env = r.environ(c)
 	p.cmd.Dir = "/"
 	p.cmd.Stderr = p.stderr
+	if c.Stderr != nil {
+		p.cmd.Stderr = io.MultiWriter(p.stderr, c.Stderr)
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Cancel = p.killGroup
 	p.cmd.WaitDelay = r.opts.WaitDelay
@@ -96,6 +99,8 @@ func (p *Process) start(c Cmd) (err error) {
 		p.cmd.Stdout = p.output(c.Stdout)
 	} else if p.stdout, err = p.cmd.StdoutPipe(); err != nil {
 		return err
+	} else {
+		widen(p.stdout)
 	}
 	if err := p.cmd.Start(); err != nil {
 		return err

@@ -41,6 +41,7 @@ type Cmd struct {
 	Config     [][2]string   // configuration, key and value; wins over the fixed one
 	Stdin      io.Reader     // nothing when nil (a pipe in Start)
 	Stdout     io.Writer     // thrown away when nil (a pipe in Start)
+	Stderr     io.Writer     // gets what git says beside its output, as it comes; must not wait. May be nil
 	Timeout    time.Duration // 0: the Runner's; counted from the start of the process
 	Low        bool          // run at low priority (nice 10)
 }

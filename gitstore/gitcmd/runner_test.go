@@ -324,3 +324,14 @@ func groupOf(t *testing.T, group int) (pids []int) {
 	}
 	return pids
 }
+
+// What git says beside its output is passed on as well as kept.
+func TestStderrIsPassedOn(t *testing.T) {
+	r := newRunner(t, Options{Path: fakeGit(t, newVersion, tools+"echo half >&2; exit 7")})
+	var said bytes.Buffer
+	err := r.Run(t.Context(), Cmd{Args: []string{"gc"}, Stderr: &said})
+	var exit *ExitError
+	if !errors.As(err, &exit) || exit.Stderr != "half\n" || said.String() != "half\n" {
+		t.Errorf("Run = %v, and %q was passed on; want both to have what git said", err, &said)
+	}
+}

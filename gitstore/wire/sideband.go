@@ -43,7 +43,10 @@ type Sideband struct {
 	buf []byte
 }
 
-var _ io.Writer = (*Sideband)(nil)
+var (
+	_ io.Writer     = (*Sideband)(nil)
+	_ io.ReaderFrom = (*Sideband)(nil)
+)
 
 // NewSideband writes to dst in the given form.
 func NewSideband(dst io.Writer, form SidebandForm) *Sideband {
@@ -58,6 +61,54 @@ func (s *Sideband) Write(p []byte) (int, error) {
 		return s.dst.Write(p)
 	}
 	return s.send(BandData, p)
+}
+
+// ReadFrom sends all of r on band 1, a packet for each read, into which r reads. It
+// implements io.ReaderFrom; the error is r's or that of the destination.
+func (s *Sideband) ReadFrom(r io.Reader) (sent int64, err error) {
+	const head = 5
+	buf := make([]byte, head+s.form.payload())
+	for {
+		n, rerr := r.Read(buf[head:])
+		if n > 0 {
+			if err := s.sendWhole(buf[:head+n]); err != nil {
+				return sent, err
+			}
+			sent += int64(n)
+		}
+		if errors.Is(rerr, io.EOF) {
+			return sent, nil
+		}
+		if rerr != nil {
+			return sent, rerr
+		}
+	}
+}
+
+// sendWhole sends a packet of band 1, whose first five bytes are for its head.
+func (s *Sideband) sendWhole(packet []byte) error {
+	if s.form == NoSideband {
+		packet = packet[5:]
+	} else {
+		appendLength(packet[:0], len(packet))
+		packet[4] = BandData
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.dst.Write(packet)
+	return err
+}
+
+// Told sends text of git's own on band 2 as it is: it may end within a line, and
+// git's progress moves back to the beginning of one.
+func (s *Sideband) Told(text []byte) error {
+	if s.form == NoSideband {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.send(BandProgress, text)
+	return err
 }
 
 // Progress sends text on band 2, where git shows each line with "remote: "

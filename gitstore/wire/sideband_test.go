@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"unicode"
 
 	"pgregory.net/rapid"
@@ -34,6 +35,34 @@ func TestSideband_PacketSizes(t *testing.T) {
 		if !bytes.Equal(got, data) || err != nil {
 			t.Errorf("form %d: demultiplexed %d bytes, %v; want the %d written", tc.form, len(got), err, len(data))
 		}
+	}
+}
+
+func TestSideband_ReadFrom(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789"), 20_000)
+	for _, form := range []SidebandForm{NoSideband, SidebandSmall, Sideband64k} {
+		var out, progress bytes.Buffer
+		s := NewSideband(&out, form)
+		if n, err := s.ReadFrom(bytes.NewReader(data)); n != int64(len(data)) || err != nil {
+			t.Fatalf("form %d: ReadFrom = %d, %v; want %d", form, n, err, len(data))
+		}
+		if form == NoSideband {
+			if !bytes.Equal(out.Bytes(), data) {
+				t.Errorf("form %d: %d bytes are written, want the %d read", form, out.Len(), len(data))
+			}
+			continue
+		}
+		if err := errors.Join(s.Told([]byte("half\r")), s.Told(nil), s.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(NewDemux(NewReader(&out, 0), &progress))
+		if !bytes.Equal(got, data) || err != nil || progress.String() != "half\r" {
+			t.Errorf("form %d: demultiplexed %d bytes, %v, and %q; want the %d read", form, len(got), err, &progress, len(data))
+		}
+	}
+	cut := errors.New("cut")
+	if n, err := NewSideband(io.Discard, Sideband64k).ReadFrom(io.MultiReader(strings.NewReader("ab"), iotest.ErrReader(cut))); n != 2 || !errors.Is(err, cut) {
+		t.Errorf("ReadFrom of what breaks = %d, %v; want 2 and its error", n, err)
 	}
 }
 

@@ -108,7 +108,7 @@ func fetchMessage(path, authorization string, lines ...string) []byte {
 	return message("POST", path+"/git-upload-pack", authorization, "application/x-git-upload-pack-request", body, "Git-Protocol: version=2")
 }
 
-// sharedOnce holds fetches to one upload-pack for each repetition.
+// sharedOnce holds fetches to one git process for each repetition.
 func sharedOnce(r *repo, s side) side {
 	return func(ctx context.Context, rep int) (float64, error) {
 		before, err := r.server.metric("headgate_fetches_started_total")
