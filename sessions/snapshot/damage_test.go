@@ -28,7 +28,7 @@ func TestCase14_1_B09_D17_DamagedChunk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := saving(t, Limits{})
-			image := snapshottest.NewImage(1, 3*leafBytes, 0)
+			image := snapshottest.NewImage(1, leafBytes+leafBytes/4, 0)
 			before := w.stream(t, SaveSpec{}, memoryOf(t, image))
 			changed := memoryOf(t, image.Mutate(1, 0.05, snapshottest.Scattered))
 			got := w.stream(t, SaveSpec{}, changed)
@@ -90,7 +90,7 @@ func TestDamageIsAnErrorOrTheRightBytes(t *testing.T) {
 		inWorld(rt, Limits{}, func(w *world) {
 			layout := draw(rt, "layout", Pages, Stream)
 			spec := SaveSpec{Parts: []PartSpec{{Layout: layout, ChunkBytes: MinChunk, Size: -1}}}
-			image := snapshottest.NewImage(rapid.Uint64Range(1, 5).Draw(rt, "seed"), leafBytes/8, 0.3)
+			image := snapshottest.NewImage(rapid.Uint64Range(1, 5).Draw(rt, "seed"), leafBytes/16, 0.3)
 			one := w.stream(rt, spec, memoryOf(rt, image))
 			changed := image.Mutate(1, 0.1, snapshottest.Scattered)
 			two := w.stream(rt, spec, memoryOf(rt, changed))

@@ -62,10 +62,10 @@ func cutUp(t fataler, spec PartSpec, data []byte) *cutImage {
 func (c *cutImage) body(t fataler, hashes ...Hash) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
-	out, coder := NewSparseWriter(&b), NewCoder()
+	out := NewSparseWriter(&b)
 	for _, h := range hashes {
 		text := c.texts[h]
-		if err := out.Write(Record{Length: int64(len(text)), Hash: h, Blob: coder.Encode(text, nil)}); err != nil {
+		if err := out.Write(Record{Length: int64(len(text)), Hash: h, Blob: testCoder.Encode(text, nil)}); err != nil {
 			t.Fatalf("Write: %v", err)
 		}
 	}
