@@ -253,8 +253,11 @@ func (m *snapModel) settle(t *rapid.T) {
 }
 
 func TestModel(t *testing.T) {
+	one, n := newWorld(t, Limits{}), 0
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t, Limits{})
+		w := worldOn(one.ledger.Ledger, Limits{}) // a repo of its own
+		n++
+		w.clock, w.repo.ID = one.clock, fmt.Sprint("r", n)
 		m := &snapModel{w: w, keep: map[string]int{}, ended: map[string]time.Time{}, cut: -2}
 		w.session("s1", OID{})
 		w.session("s2", OID{})
