@@ -159,7 +159,7 @@ func (im *Image) load(ctx context.Context, b *batch) error {
 			continue
 		}
 		blob, err := im.repo.Chunk(ctx, p.blob, rest)
-		if err == nil && len(blob) > int(p.chunk.Length) {
+		if err == nil && (len(blob) == 0 || len(blob) > int(p.chunk.Length)) {
 			err = fmt.Errorf("%w: blob of %d bytes", ErrDamaged, len(blob))
 		}
 		if err != nil {
