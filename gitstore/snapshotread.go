@@ -46,3 +46,16 @@ func (r *Repo) readStored(ctx context.Context, oid refpolicy.OID, buf []byte) (t
 	})
 	return t, got, r.orGone(err)
 }
+
+// SnapshotSizes tells how many bytes objects have, without reading them: ErrObjectNotFound.
+// It is not asked who may read them.
+func (r *Repo) SnapshotSizes(ctx context.Context, ids []refpolicy.OID) ([]int64, error) {
+	sizes := make([]int64, len(ids))
+	for i, oid := range ids {
+		var err error
+		if _, sizes[i], err = r.header(ctx, oid); err != nil {
+			return nil, r.orGone(err)
+		}
+	}
+	return sizes, nil
+}

@@ -213,3 +213,13 @@ func (d snapshotRepo) ReadBundle(ctx context.Context, r io.Reader) (snapshot.OID
 	}
 	return snapshot.OID(tip), &snapshotPack{SnapshotPack: p}, nil
 }
+
+// Sizes tells how many bytes chunks' blobs have.
+func (d snapshotRepo) Sizes(ctx context.Context, ids []snapshot.OID) ([]int64, error) {
+	list := make([]refpolicy.OID, len(ids))
+	for i, id := range ids {
+		list[i] = refpolicy.OID(id)
+	}
+	sizes, err := d.repo.SnapshotSizes(ctx, list)
+	return sizes, snapshotError(err)
+}
