@@ -56,16 +56,28 @@ func (b *baseChunks) leafOf(ctx context.Context, x *partIndex, n int) (*storedLe
 	return &l, err
 }
 
-// atPlace is the blob of a paged part's chunk, if the base has the same chunk there.
-func (b *baseChunks) atPlace(ctx context.Context, like *partIndex, number int, c Chunk) (OID, error) {
-	if like == nil || like.part.Layout != Pages {
+// A leafAtPlace finds chunks of a paged part at their places, for one goroutine that
+// asks for them in order.
+type leafAtPlace struct {
+	base *baseChunks
+	like *partIndex // nil: there is nothing at any place
+	leaf *storedLeaf
+	next int // number of the leaf after it; 0: none was read yet
+}
+
+// blob is that of chunk number of the part, if the base has the same chunk there.
+func (a *leafAtPlace) blob(ctx context.Context, number int, c Chunk) (OID, error) {
+	if a.like == nil || a.like.part.Layout != Pages {
 		return OID{}, nil
 	}
-	l, err := b.leafOf(ctx, like, number/LeafChunks)
-	if err != nil {
-		return OID{}, err
+	if n := number / LeafChunks; n+1 != a.next {
+		l, err := a.base.leafOf(ctx, a.like, n)
+		if err != nil {
+			return OID{}, err
+		}
+		a.leaf, a.next = l, n+1
 	}
-	return l.blobOf(number%LeafChunks, c), nil
+	return a.leaf.blobOf(number%LeafChunks, c), nil
 }
 
 // find gives the blob of a chunk somewhere in the base; zero: it is nowhere.

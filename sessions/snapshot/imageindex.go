@@ -226,13 +226,13 @@ func (x *partIndex) fits(n int, l storedLeaf) error {
 		}
 		return nil
 	}
-	want := zeroLeaf(x.part, n).chunks
-	if len(want) != len(l.chunks) {
-		return fmt.Errorf("%w: it has %d chunks, not %d", ErrDamaged, len(l.chunks), len(want))
+	left := x.part.Size - x.start(n)
+	if want := min(LeafChunks, int((left+int64(x.part.ChunkBytes)-1)/int64(x.part.ChunkBytes))); len(l.chunks) != want {
+		return fmt.Errorf("%w: it has %d chunks, not %d", ErrDamaged, len(l.chunks), want)
 	}
 	for i, c := range l.chunks {
-		if c.Length != want[i].Length && (!x.sealed || c.Hash.IsZero()) {
-			return fmt.Errorf("%w: chunk %s has %d bytes, not %d", ErrDamaged, chunkName(i), c.Length, want[i].Length)
+		if want := x.covers(n, i, c); int64(c.Length) != want && (!x.sealed || c.Hash.IsZero()) {
+			return fmt.Errorf("%w: chunk %s has %d bytes, not %d", ErrDamaged, chunkName(i), c.Length, want)
 		}
 	}
 	return nil

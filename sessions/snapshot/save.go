@@ -177,13 +177,14 @@ func (k *Keeper) prepare(ctx context.Context, base *baseChunks, like *partIndex,
 		s.room = make([]byte, 0, len(s.slab))
 	}
 	room := s.room[:0]
+	old := leafAtPlace{base: base, like: like}
 	for i, text := range s.texts {
 		c := ChunkOf(text)
 		s.chunks, s.blobs, s.old = append(s.chunks, c), append(s.blobs, nil), append(s.old, OID{})
 		if c.Hash.IsZero() {
 			continue
 		}
-		id, err := base.atPlace(ctx, like, s.first+i, c)
+		id, err := old.blob(ctx, s.first+i, c)
 		if err == nil && id.IsZero() {
 			id, err = base.find(ctx, c)
 		}
