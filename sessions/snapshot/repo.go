@@ -101,8 +101,9 @@ type NewPin struct {
 	Commit     OID
 }
 
-// A Pack takes new objects. It is for one goroutine at a time. End it by Abort, which
-// does nothing once the pack was registered.
+// A Pack takes new objects. It is for one goroutine at a time; once it is finished, Chunk
+// and Has are for any number. End it by Abort, which does nothing once the pack was
+// registered.
 type Pack interface {
 	// AddChunk adds a blob as it is, without deflating it; AddObject adds a commit, tree
 	// or small blob. What was added before is not written again.
@@ -112,8 +113,8 @@ type Pack interface {
 	Chunk(id OID, buf []byte) ([]byte, error)
 	Has(id OID) bool
 	Bytes() int64
-	// Finish makes the pack durable, then reads all of it again from the file and hashes
-	// every object: what does not fit is ErrDamaged.
+	// Finish makes the pack durable and reads all of it again from the file: a byte that is
+	// not as it was when its object's id was made is ErrDamaged.
 	Finish(ctx context.Context) error
 	Abort()
 }

@@ -3,8 +3,12 @@ package snapshot
 import (
 	"context"
 	"crypto/sha1"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
@@ -90,45 +94,68 @@ func parentOf(ctx context.Context, repo Repo, commit OID, m Manifest) (OID, erro
 
 // checkContents reads all chunks and holds them to their hashes, and adds their blobs up.
 func (k *Keeper) checkContents(ctx context.Context, repo Repo, parts []*partIndex) (int64, error) {
-	w := k.newWeave(repo, nil, &baseChunks{k: k, repo: repo})
+	sum := &blobSum{counted: map[uint64]struct{}{}, k: k}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(k.Limits.Workers)
 	for _, x := range parts {
-		for n := range x.trees {
-			if x.trees[n].IsZero() {
+		for n, tree := range x.trees {
+			if tree.IsZero() {
 				continue
 			}
-			l, _, err := x.leaf(ctx, repo, n)
-			if err != nil {
-				return 0, err
-			}
-			if err := k.checkLeafContents(ctx, repo, l); err != nil {
-				return 0, err
-			}
-			for i, c := range l.chunks {
-				if err := w.count(woven{Chunk: c, blob: l.blobs[i]}); err != nil {
-					return 0, err
+			group.Go(func() error {
+				l, _, err := x.leaf(ctx, repo, n)
+				if err == nil {
+					err = k.checkLeafContents(ctx, repo, l, sum)
 				}
-			}
+				return err
+			})
 		}
 	}
-	err := w.verify(ctx)
-	return w.stored, err
+	err := group.Wait()
+	return sum.bytes, err
 }
 
-func (k *Keeper) checkLeafContents(ctx context.Context, repo Repo, l storedLeaf) (err error) {
+// A blobSum adds blobs up, each once.
+type blobSum struct {
+	k *Keeper
+
+	mu      sync.Mutex // guards what follows
+	counted map[uint64]struct{}
+	bytes   int64
+}
+
+// add is *OverCapError if they are too many.
+func (s *blobSum) add(id OID, n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := binary.BigEndian.Uint64(id[:])
+	if _, twice := s.counted[key]; !twice {
+		s.counted[key] = struct{}{}
+		s.bytes += int64(n)
+	}
+	return s.k.overCap(s.bytes)
+}
+
+func (k *Keeper) checkLeafContents(ctx context.Context, repo Repo, l storedLeaf, sum *blobSum) error {
 	var blob, text []byte
 	for i, c := range l.chunks {
 		if c.Hash.IsZero() {
 			continue
 		}
-		if blob, err = repo.Chunk(ctx, l.blobs[i], blob[:0]); err != nil {
-			return err
-		}
-		got, err := k.coder.Decode(c, blob, text[:0])
+		got, err := checkedBlob(ctx, repo, l.blobs[i], blob)
 		if err != nil {
 			return fmt.Errorf("chunk %s: %w", chunkName(i), err)
 		}
-		if len(blob) < len(got) {
-			text = got
+		blob = got
+		content, err := k.coder.Decode(c, blob, text[:0])
+		if err != nil {
+			return fmt.Errorf("chunk %s: %w", chunkName(i), err)
+		}
+		if len(blob) < len(content) {
+			text = content
+		}
+		if err := sum.add(l.blobs[i], len(blob)); err != nil {
+			return err
 		}
 	}
 	return nil
