@@ -95,8 +95,8 @@ func (p *SnapshotPack) Objects() int {
 	return p.w.Count()
 }
 
-// Finish makes the pack durable, then reads all of it again from the file and hashes
-// every object: what does not fit is ErrDamaged.
+// Finish makes the pack durable and reads all of it again from the file: a byte that is
+// not as it was when its object's id was made is ErrDamaged.
 func (p *SnapshotPack) Finish(ctx context.Context) error {
 	if p.w == nil {
 		return p.r.orGone(p.read.Check(ctx))

@@ -105,6 +105,7 @@ func (s *Stage) Add(hash [32]byte, length uint32, blob []byte) (refpolicy.OID, e
 	defer entryBufs.Put(buf)
 	raw, crc := appendStored((*buf)[:0], Blob, blob)
 	*buf = raw
+	entry := storedAt{id: id, crc: crc, print: printOf(raw)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i, ok := s.place(hash); ok {
@@ -113,7 +114,7 @@ func (s *Stage) Add(hash [32]byte, length uint32, blob []byte) (refpolicy.OID, e
 	if err := s.ready(); err != nil {
 		return id, fmt.Errorf("stage chunk: %w", err)
 	}
-	off, err := s.own.w.addRaw(id, raw, crc)
+	off, err := s.own.w.addRaw(entry, raw)
 	if err != nil {
 		s.abandon()
 		return id, fmt.Errorf("stage chunk: %w", err)
@@ -328,13 +329,13 @@ func (s *Stage) copyTo(w *StoredWriter, i int, raw []byte) ([]byte, error) {
 	raw = append(raw[:0], make([]byte, rec.stored)...)
 	err := readEntry(rec.run.f, rec.off, rec.crc, raw)
 	if err == nil {
-		err = checkEntry(raw, storedAt{id: rec.id, crc: rec.crc})
+		err = checkStored(raw, rec.id)
 	}
 	if err != nil {
 		s.forget(rec)
 		return raw, nil
 	}
-	_, err = w.addRaw(rec.id, raw, rec.crc)
+	_, err = w.addRaw(storedAt{id: rec.id, crc: rec.crc, print: printOf(raw)}, raw)
 	return raw, err
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // Finish completes and syncs the pack, reads all of it again from the file, where each
-// object must have its id, and names pack and idx. The pack exists for nobody until
+// entry must be the one that was written when its object's id was made (see entryPrint),
+// and names pack and idx. The pack exists for nobody until
 // the caller registers the name. An entry that is not as it was written is a
 // *BrokenError. On an error everything is removed.
 func (w *StoredWriter) Finish(ctx context.Context) (Info, error) {
@@ -83,7 +84,7 @@ func cmpErr(errs ...error) error {
 }
 
 // reread reads the file once: its bytes make the checksum of the pack while each entry
-// is held to its own checksum and its object to its id.
+// is held to its print.
 func (w *StoredWriter) reread(ctx context.Context) (sum [sha1.Size]byte, err error) {
 	blocks, free := make(chan []byte, 1), make(chan []byte, 2)
 	free <- nil
@@ -120,8 +121,8 @@ func (w *StoredWriter) rereadBlocks(ctx context.Context, blocks chan<- []byte, f
 		blocks <- b // which changes nothing in it
 		for ; i < next; i++ {
 			e := w.entries[i]
-			if err := checkEntry(b[e.off-at:w.endOf(i)-at], e); err != nil {
-				return w.rereadError(fmt.Errorf("entry at %d: %w", e.off, err))
+			if printOf(b[e.off-at:w.endOf(i)-at]) != e.print {
+				return w.rereadError(fmt.Errorf("entry at %d, object %s: %w", e.off, e.id, errObject))
 			}
 		}
 		at = end
@@ -150,16 +151,13 @@ func (w *StoredWriter) endOf(i int) int64 {
 	return w.size()
 }
 
-// checkEntry holds a stored entry to what was noted when it was written.
-func checkEntry(raw []byte, e storedAt) error {
+// checkStored holds a stored entry to its object's id.
+func checkStored(raw []byte, want refpolicy.OID) error {
 	id, err := storedID(raw)
-	if err != nil {
-		return err
+	if err == nil && id != want {
+		err = fmt.Errorf("object %s: %w", want, errObject)
 	}
-	if id != e.id {
-		return fmt.Errorf("object %s: %w", e.id, errObject)
-	}
-	return checkCRC(raw, e.crc)
+	return err
 }
 
 // storedID hashes the object in a stored entry.

@@ -36,9 +36,10 @@ type StoredWriter struct {
 
 // storedAt is where an entry of a StoredWriter is; it ends where the next one begins.
 type storedAt struct {
-	id  refpolicy.OID
-	crc uint32
-	off int64
+	id    refpolicy.OID
+	crc   uint32
+	off   int64
+	print entryPrint
 }
 
 // NewStoredWriter starts a pack in the folder, under a name that nobody looks for.
@@ -95,7 +96,7 @@ func (w *StoredWriter) add(id refpolicy.OID, typ Type, content []byte) error {
 	defer entryBufs.Put(buf)
 	raw, crc := appendStored((*buf)[:0], typ, content)
 	*buf = raw
-	_, err := w.addRaw(id, raw, crc)
+	_, err := w.addRaw(storedAt{id: id, crc: crc, print: printOf(raw)}, raw)
 	return err
 }
 
@@ -116,14 +117,15 @@ func (w *StoredWriter) ready() error {
 	return nil
 }
 
-// addRaw adds an entry as it stands in a pack and tells where it is.
-func (w *StoredWriter) addRaw(id refpolicy.OID, raw []byte, crc uint32) (off int64, err error) {
+// addRaw adds an entry as it stands in a pack and tells where it is, which e does not
+// know yet.
+func (w *StoredWriter) addRaw(e storedAt, raw []byte) (off int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.ready(); err != nil {
 		return 0, err
 	}
-	if i, ok := w.find(id); ok {
+	if i, ok := w.find(e.id); ok {
 		return w.entries[i].off, nil
 	}
 	if len(w.entries) >= maxObjects {
@@ -131,8 +133,9 @@ func (w *StoredWriter) addRaw(id refpolicy.OID, raw []byte, crc uint32) (off int
 		return 0, w.lastErr
 	}
 	off = w.size()
-	w.entries = append(w.entries, storedAt{id, crc, off})
-	w.table.add(spreadOf(id), len(w.entries)-1, func(i int) uint32 { return spreadOf(w.entries[i].id) })
+	e.off = off
+	w.entries = append(w.entries, e)
+	w.table.add(spreadOf(e.id), len(w.entries)-1, func(i int) uint32 { return spreadOf(w.entries[i].id) })
 	w.buf = append(w.buf, raw...)
 	if len(w.buf) >= storedBuffer {
 		return off, w.flush()
