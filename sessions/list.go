@@ -167,11 +167,12 @@ func readAll(ctx context.Context, v ledger.View, prefix string, items []ledger.I
 	return readMany(ctx, v, ids)
 }
 
-// readMany reads sessions with what belongs to them, all of one moment.
+// readMany reads sessions with what belongs to them. They are of one moment; when the
+// last child of one ended may be of a later one.
 func readMany(ctx context.Context, v ledger.View, ids []string) ([]reading, error) {
-	keys := append(make([]string, 0, 1+2*len(ids)), baseKey)
+	keys := append(make([]string, 0, 1+len(ids)), baseKey)
 	for _, id := range ids {
-		keys = append(keys, sessionKey(id), freedKey(id))
+		keys = append(keys, sessionKey(id))
 	}
 	got, err := v.GetMany(ctx, keys...)
 	if err != nil {
@@ -183,11 +184,36 @@ func readMany(ctx context.Context, v ledger.View, ids []string) ([]reading, erro
 	}
 	all := make([]reading, len(ids))
 	for i := range all {
-		if all[i], err = decodeReading(base, got[1+2*i], got[2+2*i]); err != nil {
+		if all[i], err = decodeReading(base, got[1+i], nil); err != nil {
 			return nil, err
 		}
 	}
-	return all, nil
+	return all, readFreed(ctx, v, all)
+}
+
+// readFreed reads when the last children ended of those sessions that had any: most have
+// none, and to find nothing costs as much as to find something.
+func readFreed(ctx context.Context, v ledger.View, all []reading) error {
+	var keys []string
+	var of []*reading
+	for i := range all {
+		if all[i].Bore {
+			keys, of = append(keys, freedKey(all[i].ID)), append(of, &all[i])
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	got, err := v.GetMany(ctx, keys...)
+	if err != nil {
+		return fmt.Errorf("read sessions: %w", err)
+	}
+	for i, raw := range got {
+		if of[i].freed, err = decodeFreed(of[i].ID, raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tell tells the sessions of a page.

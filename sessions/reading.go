@@ -72,15 +72,23 @@ func (r reader) read(ctx context.Context, id string, extra ...string) (reading, 
 
 func decodeReading(base epochBase, raw, freed []byte) (r reading, err error) {
 	r.base = base
-	if r.stored, err = decodeRecord(raw); err != nil || freed == nil {
+	if r.stored, err = decodeRecord(raw); err != nil {
 		return r, err
 	}
-	at, _, ok := parseWhen(string(freed))
-	if !ok {
-		return r, fmt.Errorf("decode when the last child of session %s ended", r.ID)
+	r.freed, err = decodeFreed(r.ID, freed)
+	return r, err
+}
+
+// decodeFreed reads when the last child of a session ended; the zero time for nil.
+func decodeFreed(id string, raw []byte) (at time.Time, err error) {
+	if raw == nil {
+		return at, nil
 	}
-	r.freed = at
-	return r, nil
+	at, _, ok := parseWhen(string(raw))
+	if !ok {
+		return at, fmt.Errorf("decode when the last child of session %s ended", id)
+	}
+	return at, nil
 }
 
 // visible reads a session that the caller may see: ErrNotFound for another.

@@ -15,25 +15,29 @@ const manyKeys = 32
 // A finder finds keys of one space among everything applied when it was made. It is
 // cheapest if they are asked for in order. Close it.
 type finder struct {
-	base       []byte
-	it         *pebble.Iterator
-	key, bound []byte
+	base, end []byte
+	it        *pebble.Iterator
+	key       []byte
+	narrow    bool // the iterator's bounds are those of one prefix
 }
 
 func newFinder(r pebble.Reader, base []byte) (*finder, error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: base, UpperBound: after(base)})
+	end := after(base)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: base, UpperBound: end})
 	if err != nil {
 		return nil, fmt.Errorf("%w: read keys: %w", ledger.ErrUnavailable, err)
 	}
-	return &finder{base: base, it: it}, nil
+	return &finder{base: base, end: end, it: it}, nil
 }
 
 // value is what stands under key; nil for nothing.
 func (f *finder) value(key string) ([]byte, error) {
 	f.key = appendKey(f.key[:0], f.base, key)
-	f.bound = append(append(f.bound[:0], f.key...), 0)
-	f.it.SetBounds(f.key, f.bound) // so that keys beyond, deleted ones too, are not looked at
-	if !f.it.First() {
+	if f.narrow {
+		f.it.SetBounds(f.base, f.end)
+		f.narrow = false
+	}
+	if !f.it.SeekPrefixGE(f.key) { // a whole key is its own prefix: the tables' filters are asked first
 		return nil, f.err()
 	}
 	return append([]byte{}, f.it.Value()...), f.err()
@@ -43,6 +47,7 @@ func (f *finder) value(key string) ([]byte, error) {
 func (f *finder) below(prefix string) (key string, value []byte, err error) {
 	f.key = appendKey(f.key[:0], f.base, prefix)
 	f.it.SetBounds(f.key, after(f.key))
+	f.narrow = true
 	if !f.it.First() {
 		return "", nil, f.err()
 	}
