@@ -93,6 +93,9 @@ func (r *Repo) head() refpolicy.RefName {
 // Repo opens a repo by name: ErrRepoNotFound if there is none. Repos are shared
 // and cached; there is nothing to close.
 func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
+	if r, err := s.foundAtOnce(ctx, org, name); r != nil || err != nil {
+		return r, err
+	}
 	id, err := readKey(ctx, s.ledger.ReadKeys, ledger.OrgSpace(org), nameKey(name))
 	if err != nil {
 		return nil, fmt.Errorf("find repo: %w", err)
@@ -111,6 +114,7 @@ func (s *Store) Repo(ctx context.Context, org, name string) (*Repo, error) {
 		}
 		return nil, err
 	}
+	s.named.Store(repoName{org, name}, r.id)
 	return r, nil
 }
 
@@ -123,6 +127,7 @@ func (s *Store) forget(r *Repo) {
 	}
 	s.mu.Unlock()
 	s.tidied.Delete(r.id)
+	s.unname(r)
 	s.indexes.forget(r.id)
 	r.hots.close()
 	r.dir.Close()
@@ -206,6 +211,7 @@ func (s *Store) keep(r *Repo) (idle []*Repo, err error) {
 			}
 		}
 		delete(s.repos, oldest.id)
+		s.unname(oldest)
 		idle = append(idle, oldest)
 	}
 	return idle, nil

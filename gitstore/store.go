@@ -76,6 +76,7 @@ type Store struct {
 
 	opening singleflight.Group // by repo id
 	tidied  sync.Map           // ids of repos that were opened once
+	named   sync.Map           // repoName -> id of the open repo that had it last
 
 	mu    sync.Mutex // guards all below
 	shut  bool

@@ -62,15 +62,20 @@ func (p *pipe) do(ctx context.Context, cmd redis.Cmder, size int, late func()) (
 	if !p.put(q) {
 		return false, redis.ErrClosed
 	}
+	return p.await(ctx, q)
+}
+
+// await waits for what was put into the pipe.
+func (p *pipe) await(ctx context.Context, q *queued) (onItsWay bool, err error) {
 	select {
 	case <-q.done:
 	case <-ctx.Done():
 		return p.leave(q), ctx.Err()
 	}
-	err = cmd.Err()
+	err = q.cmd.Err()
 	var replied redis.Error
 	if errors.As(err, &replied) && isUnavailable(err) {
-		return false, p.client.Process(ctx, cmd) // the library tries these again, but not in a bundle
+		return false, p.client.Process(ctx, q.cmd) // the library tries these again, but not in a bundle
 	}
 	return false, err
 }
@@ -78,6 +83,33 @@ func (p *pipe) do(ctx context.Context, cmd redis.Cmder, size int, late func()) (
 // ask is do for what changes nothing.
 func (p *pipe) ask(ctx context.Context, cmd redis.Cmder, size int) error {
 	_, err := p.do(ctx, cmd, size, func() {})
+	return err
+}
+
+// A call is what was begun and changes nothing.
+type call struct {
+	p   *pipe
+	q   *queued // nil: it is over
+	err error
+}
+
+// begin is ask without waiting: the caller waits for all that it has begun.
+func (p *pipe) begin(ctx context.Context, cmd redis.Cmder, size int) call {
+	if !p.bundles || size > pipeBytes {
+		return call{err: p.client.Process(ctx, cmd)}
+	}
+	q := &queued{cmd: cmd, done: make(chan struct{}), late: func() {}}
+	if !p.put(q) {
+		return call{err: redis.ErrClosed}
+	}
+	return call{p: p, q: q}
+}
+
+func (c call) wait(ctx context.Context) error {
+	if c.q == nil {
+		return c.err
+	}
+	_, err := c.p.await(ctx, c.q)
 	return err
 }
 

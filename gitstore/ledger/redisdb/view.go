@@ -77,16 +77,25 @@ func (v *view) GetMany(ctx context.Context, keys ...string) ([][]byte, error) {
 	}
 	limited, cancel := v.d.limited(ctx, 0, len(keys))
 	defer cancel()
-	args, size := make([]any, 2, 2+len(keys)), 0
-	args[0], args[1] = "hmget", v.k.values
-	for _, key := range keys {
-		args = append(args, key)
-		size += len(key)
-	}
-	cmd := redis.NewSliceCmd(limited, args...)
+	cmd, size := getMany(limited, v.k, keys)
 	if err := v.d.reads.ask(limited, cmd, size); err != nil {
 		return nil, v.d.fail(ctx, "get keys in", v.space, err)
 	}
+	return valuesOf(cmd), nil
+}
+
+// getMany is the command that reads keys, and about its size.
+func getMany(ctx context.Context, k keys, names []string) (cmd *redis.SliceCmd, size int) {
+	args := make([]any, 2, 2+len(names))
+	args[0], args[1] = "hmget", k.values
+	for _, key := range names {
+		args = append(args, key)
+		size += len(key)
+	}
+	return redis.NewSliceCmd(ctx, args...), size
+}
+
+func valuesOf(cmd *redis.SliceCmd) [][]byte {
 	got := cmd.Val()
 	values := make([][]byte, len(got))
 	for i, g := range got {
@@ -94,7 +103,7 @@ func (v *view) GetMany(ctx context.Context, keys ...string) ([][]byte, error) {
 			values[i] = []byte(s)
 		}
 	}
-	return values, nil
+	return values
 }
 
 func (v *view) Scan(ctx context.Context, prefix, start string, limit int) ([]ledger.Item, error) {
