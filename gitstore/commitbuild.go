@@ -212,6 +212,7 @@ type start struct {
 	checks      []ledger.Check
 	gen         []byte // prune generation
 	now         time.Time
+	known       ledger.Known // all that was read, the door's and the guard's keys too
 }
 
 func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitResult, error) {
@@ -244,6 +245,9 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 		Checks:  st.checks,
 		Once:    onceOf(w.spec.Once, func(UpdateResult) CommitResult { return res }),
 	}
+	if !st.old.IsZero() {
+		u.foresee(st, commit.OID)
+	}
 	if blobs.pack != nil {
 		u.Pack = &IncomingPack{Info: *blobs.pack, Kind: "blobs", Kept: true}
 	}
@@ -252,6 +256,14 @@ func (w *CommitWriter) attempt(ctx context.Context, blobs *commitBlobs) (CommitR
 	}
 	blobs.used = true
 	return res, nil
+}
+
+// foresee lets the door prepare its first try from what the commit was begun with. That
+// nobody has made the very same commit before need not be read: the batch checks it.
+func (u *Update) foresee(st start, commit refpolicy.OID) {
+	u.known = st.known
+	u.known[bornKey(commit)] = nil
+	u.unborn = commit
 }
 
 // update goes through the door. Trees that are too many or too large for one batch
@@ -316,10 +328,7 @@ func (w *CommitWriter) start(ctx context.Context, by reading) (start, error) {
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
 	}
-	keys := append(make([]string, 0, 3), genKey, refKey(w.spec.Target))
-	if w.spec.Base != "" {
-		keys = append(keys, refKey(w.spec.Base))
-	}
+	keys := w.startKeys()
 	got, err := by.keys(ctx, w.r.space, keys...)
 	if err != nil {
 		return start{}, fmt.Errorf("read target: %w", err)
@@ -327,7 +336,10 @@ func (w *CommitWriter) start(ctx context.Context, by reading) (start, error) {
 	if got[0] == nil {
 		return start{}, ErrRepoNotFound
 	}
-	st := start{now: now, gen: got[0]}
+	st := start{now: now, gen: got[0], known: make(ledger.Known, len(keys)+1)}
+	for i, key := range keys {
+		st.known[key] = got[i]
+	}
 	target, err := recordOf(got[1])
 	if err != nil {
 		return st, err
@@ -343,6 +355,23 @@ func (w *CommitWriter) start(ctx context.Context, by reading) (start, error) {
 		return st, w.compare(refRecord{})
 	}
 	return w.startFirst(ctx, by, st)
+}
+
+// startKeys are the keys that tell where the commit begins, and with them what will be
+// asked for next: with a ledger that is far away, asking is what takes long.
+func (w *CommitWriter) startKeys() []string {
+	keys := append(make([]string, 0, 8), genKey, refKey(w.spec.Target))
+	if w.spec.Base != "" {
+		keys = append(keys, refKey(w.spec.Base))
+	}
+	keys = append(keys, metaKey)
+	if w.spec.Once != nil {
+		keys = append(keys, w.spec.Once.StoreKey())
+	}
+	if g, ok := w.r.store.guard.(Foreteller); ok {
+		keys = append(keys, g.Wants(w.spec.Target, w.c.Actor)...)
+	}
+	return keys
 }
 
 // startFirst begins the first commit of a repo, which may make any branch.

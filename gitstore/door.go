@@ -19,6 +19,7 @@ type door struct {
 	results []RefResult
 
 	links   map[refpolicy.OID][]refpolicy.OID // parents of new commits, as far as they were read
+	known   ledger.Known                      // the update's, until something was read anew
 	clashed bool                              // a batch was refused for a clash of names
 	begun   bool                              // a batch of this update, with the caller's own checks and sets, was applied
 	written bool                              // objects and pack went in with an earlier batch of this update
@@ -38,7 +39,7 @@ const (
 )
 
 func (r *Repo) newDoor(u *Update) (*door, error) {
-	d := &door{r: r, u: u, release: func() {}, results: make([]RefResult, len(u.Changes))}
+	d := &door{r: r, u: u, release: func() {}, results: make([]RefResult, len(u.Changes)), known: u.known}
 	small := newFreshMap(u.Objects)
 	d.g = graph{r, small}
 	if u.Pack != nil {
@@ -194,6 +195,7 @@ func (d *door) apply(ctx context.Context, todo []int) error {
 		res, err := d.r.applySure(ctx, p.batch)
 		var check *ledger.CheckError
 		if errors.As(err, &check) {
+			d.known = nil // it is behind
 			if err := d.refused(check, p); err != nil {
 				return err
 			}
@@ -311,9 +313,12 @@ func (d *door) read(ctx context.Context, todo []int, by reading) (*state, error)
 	for _, oid := range wanted {
 		keys = append(keys, bornKey(oid))
 	}
-	got, err := by.keys(ctx, d.r.space, keys...)
-	if err != nil {
-		return nil, fmt.Errorf("read refs: %w", err)
+	got, ok := d.known.Values(keys...)
+	if !ok {
+		d.known = nil // the guard must not see an older moment than the door
+		if got, err = by.keys(ctx, d.r.space, keys...); err != nil {
+			return nil, fmt.Errorf("read refs: %w", err)
+		}
 	}
 	if got[0] == nil || got[1] == nil {
 		return nil, ErrRepoNotFound

@@ -77,7 +77,10 @@ func (r *Repo) readings() [2]reading {
 // is told of a change that a failing disk could still take back. That the update was
 // made before comes out of the same reading, and is told before any judgement.
 func (d *door) judged(ctx context.Context, todo []int) (st *state, err error) {
-	for _, by := range d.r.readings() {
+	for n, by := range d.r.readings() {
+		if n > 0 {
+			d.known = nil
+		}
 		if st, err = d.read(ctx, todo, by); err != nil {
 			return nil, err
 		}
@@ -221,7 +224,7 @@ func (d *door) askGuard(ctx context.Context, repo RepoInfo, todo []int, now time
 	for n, i := range todo {
 		changes[n] = d.results[i].Change
 	}
-	return g.Guard(ctx, GuardRequest{Repo: repo, Changes: changes, Actor: d.u.Caller.Actor, Now: now, Intent: d.u.Intent})
+	return g.Guard(ctx, GuardRequest{Repo: repo, Changes: changes, Actor: d.u.Caller.Actor, Now: now, Intent: d.u.Intent, Known: d.known})
 }
 
 // fill makes the batch: refs with the indexes over them, objects, pack, pins, log
@@ -244,6 +247,9 @@ func (d *door) fill(ctx context.Context, p *prepared, st *state, place map[int]i
 	}
 	if err := d.fillLines(ctx, p, st); err != nil {
 		return err
+	}
+	if d.known != nil && !d.u.unborn.IsZero() {
+		b.Checks = append(b.Checks, ledger.Absent(bornKey(d.u.unborn)))
 	}
 	if len(changes) > 0 && !d.written {
 		p.carries = true

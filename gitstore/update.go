@@ -49,6 +49,11 @@ type Update struct {
 	// proofIn is the prune generation in which Proved was shown. If another one has
 	// begun the update gets its *ledger.CheckError and must be shown anew.
 	proofIn []byte
+	// known is what whoever made the objects read for them, with what the door and the
+	// guard will ask for. The first try is prepared from it.
+	known ledger.Known
+	// unborn is a commit of which known only supposes that it is new; zero for none.
+	unborn refpolicy.OID
 	// Vouched says that whoever made the pack answers for the trees of its commits: what
 	// is in them is in the pack, or part of what Leans lead to. The door then proves the
 	// commits' parents alone, and that Leans are held, which keeps the rest.
@@ -128,6 +133,12 @@ type Guard interface {
 	Guard(ctx context.Context, q GuardRequest) (GuardAnswer, error)
 }
 
+// A Foreteller is a Guard that can say beforehand which keys of the repo's space it will
+// most likely read for a change of ref by actor, so that they are read with others.
+type Foreteller interface {
+	Wants(ref refpolicy.RefName, actor Actor) []string
+}
+
 // A GuardRequest is what a guard is asked.
 type GuardRequest struct {
 	Repo    RepoInfo
@@ -135,6 +146,9 @@ type GuardRequest struct {
 	Actor   Actor
 	Now     time.Time // what the records of the batch say
 	Intent  any       // the update's
+	// Known may hold what Guard wants, of the moment at which the changes were judged.
+	// A refusal is never told from it.
+	Known ledger.Known
 }
 
 // A GuardAnswer is what must hold and is written with the changes.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/headgate/headgate/gitstore"
+	"github.com/headgate/headgate/refpolicy"
 	"github.com/headgate/headgate/sessions"
 	"github.com/headgate/headgate/sessions/snapshot"
 )
@@ -17,7 +18,10 @@ type guard struct {
 	snapshots *snapshot.Keeper // may be nil
 }
 
-var _ gitstore.Guard = guard{}
+var (
+	_ gitstore.Guard      = guard{}
+	_ gitstore.Foreteller = guard{}
+)
 
 // NewGuard joins the keepers as the guard of a store; without snapshots nobody keeps any.
 func NewGuard(keeper *sessions.Keeper, snapshots *snapshot.Keeper) gitstore.Guard {
@@ -41,6 +45,11 @@ func (g guard) Guard(ctx context.Context, q gitstore.GuardRequest) (gitstore.Gua
 	return answer, nil
 }
 
+// Wants implements gitstore.Foreteller.
+func (g guard) Wants(ref refpolicy.RefName, actor gitstore.Actor) []string {
+	return g.keeper.Wants(string(ref), sessions.Actor(actor))
+}
+
 func (g guard) ofSessions(ctx context.Context, q gitstore.GuardRequest) (gitstore.GuardAnswer, error) {
 	changes := make([]sessions.Change, len(q.Changes))
 	for i, c := range q.Changes {
@@ -48,7 +57,7 @@ func (g guard) ofSessions(ctx context.Context, q gitstore.GuardRequest) (gitstor
 	}
 	answer, err := g.keeper.Guard(ctx, sessions.GuardRequest{
 		Repo:    sessions.Repo{ID: q.Repo.ID, Org: q.Repo.Org, Name: q.Repo.Name},
-		Changes: changes, Actor: sessions.Actor(q.Actor), Now: q.Now, Intent: q.Intent,
+		Changes: changes, Actor: sessions.Actor(q.Actor), Now: q.Now, Intent: q.Intent, Known: q.Known,
 	})
 	if err != nil {
 		return gitstore.GuardAnswer{}, err

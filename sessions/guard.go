@@ -25,6 +25,7 @@ type GuardRequest struct {
 	Actor   Actor
 	Now     time.Time
 	Intent  any
+	Known   ledger.Known // what Wants named, as far as it was read; a refusal is not told from it
 }
 
 // A GuardAnswer is what must hold and is written with the changes.
@@ -56,7 +57,7 @@ type guarding struct {
 // What may not be durable yet can only let a change pass, since the batch checks it:
 // a refusal is read anew before it is told.
 func (k *Keeper) Guard(ctx context.Context, q GuardRequest) (a GuardAnswer, err error) {
-	for _, by := range []reader{k.peeks(q.Repo), k.reads(q.Repo)} {
+	for _, by := range []reader{k.peeksAfter(q), k.reads(q.Repo)} {
 		if a, err = k.guard(ctx, q, by); err == nil {
 			return a, nil
 		}
@@ -103,10 +104,7 @@ func (g *guarding) read(ctx context.Context) error {
 			keys = append(keys, fenceOf(c.Ref))
 		}
 	}
-	// A customer's token may say any sid and jti. One that is longer than ours was never
-	// revoked here, and would be no key.
-	revocable := g.q.Actor.Session != "" && g.q.Actor.TokenID != "" && len(g.q.Actor.TokenID) <= maxTokenID
-	family := revokedKey(familyOf(g.q.Actor.TokenID))
+	family, revocable := g.q.Actor.family()
 	keys = append(keys, baseKey)
 	if revocable {
 		keys = append(keys, family)
