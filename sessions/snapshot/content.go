@@ -1,10 +1,8 @@
 package snapshot
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"sync"
 
@@ -28,34 +26,80 @@ func AppendContent(b, content []byte) []byte {
 	return append(b, content...)
 }
 
-// A contentReader reads a content stream.
-type contentReader struct {
-	in   *bufio.Reader
-	most int
+// A contentRun is some chunks of a content stream that follow each other, worked on by
+// one goroutine.
+type contentRun struct {
+	chunks []Chunk
+	texts  [][]byte // of the chunks, in slab; nil for zeros
+	slab   *[]byte
 }
 
-// next reads a chunk into buf; zeros are told by their length alone. io.EOF at the end.
-func (r *contentReader) next(buf []byte) (content []byte, zeros int, err error) {
-	var head [4]byte
-	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		return nil, 0, err // io.EOF between two chunks alone
+// contentSlab is how much of a content stream is worked on at once.
+const contentSlab = 512 << 10
+
+var contentSlabs = sync.Pool{New: func() any { b := make([]byte, contentSlab); return &b }}
+
+// A contentReader reads a content stream run by run.
+type contentReader struct {
+	in    io.Reader
+	most  int    // bytes of a chunk
+	rest  []byte // what was read of a chunk that goes on in the next slab
+	count int    // chunks so far
+	ended bool
+}
+
+// next reads a run; io.EOF at the end.
+func (r *contentReader) next() (*contentRun, error) {
+	if r.ended {
+		return nil, io.EOF
 	}
-	n := binary.BigEndian.Uint32(head[:])
-	length := int(n &^ contentZeros)
-	if length == 0 || length > r.most {
-		return nil, 0, invalidf("content has a chunk of %d bytes", length)
+	run := &contentRun{slab: contentSlabs.Get().(*[]byte)}
+	if need := r.most + 4; len(*run.slab) < need {
+		*run.slab = make([]byte, need)
 	}
-	if n&contentZeros != 0 {
-		return nil, length, nil
+	b := *run.slab
+	n := copy(b, r.rest)
+	for n < len(b) && !r.ended {
+		got, err := r.in.Read(b[n:])
+		n += got
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		r.ended = err == io.EOF
 	}
-	if cap(buf) < length {
-		buf = make([]byte, length)
+	rest, err := r.take(run, b[:n])
+	if err != nil {
+		return nil, err
 	}
-	_, err = io.ReadFull(r.in, buf[:length])
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+	if r.ended && len(rest) > 0 {
+		return nil, io.ErrUnexpectedEOF
 	}
-	return buf[:length], 0, err
+	r.rest = append(r.rest[:0], rest...)
+	return run, nil
+}
+
+// take takes the chunks that are whole off the front of b, and gives what is left.
+func (r *contentReader) take(run *contentRun, b []byte) (rest []byte, err error) {
+	for len(b) >= 4 {
+		head := binary.BigEndian.Uint32(b)
+		length := int(head &^ contentZeros)
+		if length == 0 || length > r.most {
+			return nil, invalidf("content has a chunk of %d bytes", length)
+		}
+		var text []byte
+		if head&contentZeros == 0 {
+			if len(b)-4 < length {
+				break
+			}
+			text = b[4 : 4+length]
+		}
+		if r.count++; r.count > maxContentChunks {
+			return nil, invalidf("content of more than %d chunks", maxContentChunks)
+		}
+		run.chunks, run.texts = append(run.chunks, Chunk{Length: uint32(length)}), append(run.texts, text)
+		b = b[4+len(text):]
+	}
+	return b, nil
 }
 
 // Content takes the content of whole leaves of a paged part, from leaf first on, stages
@@ -74,7 +118,7 @@ func (k *Keeper) Content(ctx context.Context, repo Repo, session, upload, part s
 	case spec.Layout != Pages || p.spec.Envelope != nil:
 		return nil, invalidf("content is taken of paged parts that are not sealed")
 	}
-	chunks, err := k.stageContent(ctx, stage, &contentReader{bufio.NewReaderSize(body, 64<<10), spec.ChunkBytes})
+	chunks, err := k.stageContent(ctx, stage, &contentReader{in: body, most: spec.ChunkBytes})
 	if err != nil {
 		return nil, err
 	}
@@ -95,39 +139,23 @@ func (k *Keeper) Content(ctx context.Context, repo Repo, session, upload, part s
 // maxContentChunks bounds the chunks of one content stream: 1 GiB of the smallest.
 const maxContentChunks = 1 << 18
 
-// A numbered chunk is a content on its way into a stage.
-type numbered struct {
-	at   int
-	text []byte
-}
-
-func (k *Keeper) stageContent(ctx context.Context, stage Stage, in *contentReader) ([]Chunk, error) {
+func (k *Keeper) stageContent(ctx context.Context, stage Stage, in *contentReader) (chunks []Chunk, err error) {
 	group, ctx := errgroup.WithContext(ctx)
-	work := make(chan numbered, 2*k.Limits.Workers)
-	buffers := sync.Pool{New: func() any { return new([]byte) }}
-	var mu sync.Mutex // guards chunks
-	var chunks []Chunk
+	work := make(chan *contentRun)
+	var runs []*contentRun
 	group.Go(func() error {
 		defer close(work)
-		for n := 0; ; n++ {
-			text, zeros, err := in.next(*buffers.Get().(*[]byte))
-			if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		for {
+			run, err := in.next()
+			if err == io.EOF {
 				return nil
-			}
-			if err == nil && n == maxContentChunks {
-				err = invalidf("content of more than %d chunks", maxContentChunks)
 			}
 			if err != nil {
 				return err
 			}
-			mu.Lock()
-			chunks = append(chunks, Chunk{Length: uint32(zeros + len(text))})
-			mu.Unlock()
-			if text == nil {
-				continue
-			}
+			runs = append(runs, run)
 			select {
-			case work <- numbered{n, text}:
+			case work <- run:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -136,25 +164,44 @@ func (k *Keeper) stageContent(ctx context.Context, stage Stage, in *contentReade
 	for range k.Limits.Workers {
 		group.Go(func() error {
 			var room []byte
-			for one := range work {
-				c := ChunkOf(one.text)
-				mu.Lock()
-				chunks[one.at] = c
-				mu.Unlock()
-				if !c.Hash.IsZero() {
-					blob := k.coder.Encode(one.text, room[:0])
-					if len(blob) < len(one.text) {
-						room = blob
-					}
-					if _, err := stage.Add(c, blob); err != nil {
-						return err
-					}
+			for run := range work {
+				var err error
+				if room, err = k.stageRun(stage, run, room); err != nil {
+					return err
 				}
-				buffers.Put(&one.text)
 			}
 			return nil
 		})
 	}
-	err := group.Wait()
-	return chunks, err
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	for _, run := range runs {
+		chunks = append(chunks, run.chunks...)
+	}
+	return chunks, nil
+}
+
+// stageRun hashes the chunks of a run and stages them, and gives its memory back. Blobs
+// are made in room.
+func (k *Keeper) stageRun(stage Stage, run *contentRun, room []byte) ([]byte, error) {
+	for i, text := range run.texts {
+		if text == nil {
+			continue
+		}
+		c := ChunkOf(text)
+		if run.chunks[i] = c; c.Hash.IsZero() {
+			continue
+		}
+		blob := k.coder.Encode(text, room[:0])
+		if len(blob) < len(text) {
+			room = blob
+		}
+		if _, err := stage.Add(c, blob); err != nil {
+			return room, err
+		}
+	}
+	contentSlabs.Put(run.slab)
+	run.slab, run.texts = nil, nil
+	return room, nil
 }
