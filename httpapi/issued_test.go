@@ -305,7 +305,7 @@ func TestIssuedTokensAreConfined(t *testing.T) {
 		"events", "file.get", "file.head", "file.list", "limits", "pin.list", "repo.get",
 		"sealing-key", "session.get", "session.lease",
 		"snapshot.bundle", "snapshot.delete", "snapshot.get", "snapshot.hot-order", "snapshot.image", "snapshot.import", "snapshot.key", "snapshot.lineage", "snapshot.list", "snapshot.save",
-		"token.renew", "upload.begin", "upload.chunk", "upload.chunks", "upload.drop", "upload.get", "upload.missing", "upload.seal", "whoami",
+		"token.renew", "upload.begin", "upload.chunk", "upload.chunks", "upload.content", "upload.drop", "upload.get", "upload.missing", "upload.seal", "whoami",
 	}
 	var got []string
 	for _, rt := range routes {
