@@ -106,6 +106,18 @@ func (m *Memo) Chunk(part string, chunkBytes, i int, f Fingerprint) (c snapshot.
 	return p.chunks[i], true
 }
 
+// has reports whether there is anything of a part.
+func (m *Memo) has(part string) bool { return m != nil && m.parts[part] != nil }
+
+// leafChunks is how many chunks a part's leaf had.
+func (m *Memo) leafChunks(part string, leaf int) int {
+	p := m.parts[part]
+	if p == nil {
+		return 0
+	}
+	return max(0, min(snapshot.LeafChunks, len(p.chunks)-leaf*snapshot.LeafChunks))
+}
+
 // A MemoPart is what is to be remembered of a part.
 type MemoPart struct {
 	Name       string

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +31,7 @@ type fakeGate struct {
 	chunks   int            // records that were sent
 	sealed   map[string]any
 	dropped  bool
+	base     string // what uploads are said to build on
 	// fault may answer a request in the server's place; it says whether it did.
 	fault func(what string, n int, w http.ResponseWriter, r *http.Request) bool
 	// bend changes a record before it is told.
@@ -83,6 +86,8 @@ func (g *fakeGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	case "POST missing":
 		g.missing(w, r)
+	case "POST content":
+		g.content(w, r)
 	case "POST chunks":
 		g.take(w, r)
 	case "POST seal":
@@ -127,7 +132,7 @@ func (g *fakeGate) begin(w http.ResponseWriter, r *http.Request) {
 func (g *fakeGate) upload() Upload {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return Upload{ID: "u1", Session: "s", Parts: g.parts}
+	return Upload{ID: "u1", Session: "s", Parts: g.parts, Base: g.base}
 }
 
 func (g *fakeGate) missing(w http.ResponseWriter, r *http.Request) {
@@ -152,6 +157,40 @@ func (g *fakeGate) missing(w http.ResponseWriter, r *http.Request) {
 				answer = append(answer, c.Hash[:]...)
 			}
 		}
+	}
+	_, _ = w.Write(answer)
+}
+
+// content takes whole leaves and answers with their lists.
+func (g *fakeGate) content(w http.ResponseWriter, r *http.Request) {
+	text, _ := io.ReadAll(r.Body)
+	part := r.URL.Query().Get("part")
+	first, _ := strconv.Atoi(r.URL.Query().Get("first"))
+	var chunks []snapshot.Chunk
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(text) > 0 {
+		head := binary.BigEndian.Uint32(text)
+		n := int(head &^ (1 << 31))
+		text = text[4:]
+		c := snapshot.Chunk{Length: uint32(n)}
+		if head>>31 == 0 {
+			c = snapshot.ChunkOf(text[:n])
+			g.blobs[c.Hash], g.contents[c.Hash] = text[:n], text[:n]
+			text = text[n:]
+		}
+		chunks = append(chunks, c)
+	}
+	if g.leaves[part] == nil {
+		g.leaves[part] = map[int]snapshot.Leaf{}
+	}
+	var answer []byte
+	for list := range slices.Chunk(chunks, snapshot.LeafChunks) {
+		g.leaves[part][first] = snapshot.Leaf{Index: first, Chunks: list}
+		answer = binary.BigEndian.AppendUint32(answer, uint32(first))
+		answer = binary.BigEndian.AppendUint16(answer, uint16(len(list)))
+		answer = snapshot.AppendList(answer, list)
+		first++
 	}
 	_, _ = w.Write(answer)
 }

@@ -246,6 +246,9 @@ func (v *saving) keepMemo(sha string) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrBadAnswer, err)
 	}
+	if v.o.Memo.sha == id && v.untold.Load() == v.leaves {
+		return nil // it remembers all of this
+	}
 	return v.o.Memo.Keep(id, v.memo)
 }
 
@@ -288,6 +291,7 @@ func (v *saving) part(ctx context.Context, i int) (snapshot.Part, error) {
 
 // sent is a part all of which was sent.
 func (v *saving) sent(p *sendPart) snapshot.Part {
+	v.leaves += int64(len(p.leaves))
 	if v.o.Memo != nil && p.spec.Layout == snapshot.Pages {
 		p.memo.Name, p.memo.ChunkBytes, p.memo.Size = p.spec.Name, p.spec.ChunkBytes, p.size
 		v.memo = append(v.memo, p.memo)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 
@@ -35,13 +36,8 @@ func (p *sendPart) scan(ctx context.Context, file io.ReaderAt) error {
 				if first >= leaves {
 					return nil
 				}
-				job, err := p.scanJob(file, room, first)
-				if err == nil && p.direct {
-					body, err = p.sendContent(ctx, job, body[:0])
-				} else if err == nil {
-					err = p.send(ctx, job)
-				}
-				if err != nil {
+				var err error
+				if body, err = p.scanSend(ctx, file, room, first, body); err != nil {
 					return err
 				}
 			}
@@ -51,20 +47,98 @@ func (p *sendPart) scan(ctx context.Context, file io.ReaderAt) error {
 	return group.Wait()
 }
 
-// scanJob reads leaves from first on into room, as many as fit.
-func (p *sendPart) scanJob(file io.ReaderAt, room []byte, first int) (*sendJob, error) {
-	size := int64(p.spec.ChunkBytes)
-	start := int64(first) * size * snapshot.LeafChunks
+// scanSend sends leaves from first on, as many as fit in room. The body is put together
+// in buf, and given back for the next one.
+func (p *sendPart) scanSend(ctx context.Context, file io.ReaderAt, room []byte, first int, buf []byte) (body []byte, err error) {
+	start := int64(first) * int64(p.spec.ChunkBytes) * snapshot.LeafChunks
 	room = room[:min(int64(len(room)), p.spec.Size-start)]
+	if p.direct {
+		job, err := p.scanJob(file, room, first)
+		if err != nil {
+			return buf, err
+		}
+		return p.sendContent(ctx, job, buf[:0])
+	}
+	var shown []byte
+	if p.v.o.Memo.has(p.spec.Name) {
+		shown = mapFile(file, start, len(room))
+		defer unmapFile(shown)
+	}
+	if shown == nil {
+		job, err := p.scanJob(file, room, first)
+		if err != nil {
+			return buf, err
+		}
+		return buf, p.send(ctx, job)
+	}
+	defer faults(p.spec.Name, &err)()
+	job, err := p.lookJob(file, shown, room, first)
+	if err != nil {
+		return buf, err
+	}
+	return buf, p.send(ctx, job)
+}
+
+// faults makes an error of a look at a part of a file that is no more. What it gives is
+// deferred.
+func faults(name string, err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		caught := recover()
+		if caught == nil {
+			return
+		}
+		if fault, ok := caught.(interface{ Addr() uintptr }); !ok || fault.Addr() == 0 {
+			panic(caught)
+		}
+		*err = fmt.Errorf("read %s: %w", name, io.ErrUnexpectedEOF)
+	}
+}
+
+// lookJob looks at leaves where the file shows them, and reads only chunks that the memo
+// does not know as they are: what is shown may change from one look to the next, so that
+// a fingerprint and a hash are never made of two looks.
+func (p *sendPart) lookJob(file io.ReaderAt, shown, room []byte, first int) (*sendJob, error) {
+	job := &sendJob{bytes: int64(len(shown))}
+	start := int64(first) * int64(p.spec.ChunkBytes) * snapshot.LeafChunks
+	for at := 0; at < len(shown); {
+		end := min(at+p.spec.ChunkBytes, len(shown))
+		leaf := p.leafFor(job, first)
+		leaf.contents, leaf.looked = append(leaf.contents, shown[at:end]), true
+		i := len(leaf.contents) - 1
+		if _, ok := p.recall(leaf, i); !ok {
+			leaf.contents[i] = room[at:end]
+			if err := p.readAt(file, leaf.contents[i], start+int64(at)); err != nil {
+				return nil, err
+			}
+			p.finish(leaf, i)
+		}
+		at = end
+	}
+	return job, nil
+}
+
+func (p *sendPart) readAt(file io.ReaderAt, b []byte, off int64) error {
+	n, err := file.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read %s: %w", p.spec.Name, err)
+}
+
+// scanJob reads leaves from first on into room, which they fill.
+func (p *sendPart) scanJob(file io.ReaderAt, room []byte, first int) (*sendJob, error) {
+	start := int64(first) * int64(p.spec.ChunkBytes) * snapshot.LeafChunks
 	job := &sendJob{bytes: int64(len(room))}
 	step := max(scanStep, p.spec.ChunkBytes)
 	for at := 0; at < len(room); {
 		piece := room[at:min(at+step, len(room))]
-		if n, err := file.ReadAt(piece, start+int64(at)); n < len(piece) {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, fmt.Errorf("read %s: %w", p.spec.Name, err)
+		if err := p.readAt(file, piece, start+int64(at)); err != nil {
+			return nil, err
 		}
 		for rest := piece; len(rest) > 0; rest = rest[min(p.spec.ChunkBytes, len(rest)):] {
 			p.scanned(job, first, rest[:min(p.spec.ChunkBytes, len(rest))])
@@ -76,19 +150,24 @@ func (p *sendPart) scanJob(file io.ReaderAt, room []byte, first int) (*sendJob, 
 
 // scanned takes a chunk that was read into a job.
 func (p *sendPart) scanned(job *sendJob, first int, content []byte) {
-	n := len(job.leaves)
-	if n == 0 || len(job.leaves[n-1].contents) == snapshot.LeafChunks {
-		leaf := sendLeaf{contents: make([][]byte, 0, snapshot.LeafChunks), known: p.v.o.Memo != nil}
-		leaf.Index = first + n
-		job.leaves, n = append(job.leaves, leaf), n+1
-	}
-	leaf := &job.leaves[n-1]
+	leaf := p.leafFor(job, first)
 	leaf.contents = append(leaf.contents, content)
 	if p.direct {
 		p.print(leaf, content)
 		return
 	}
 	p.finish(leaf, len(leaf.contents)-1)
+}
+
+// leafFor is the leaf that the next chunk of a job is in.
+func (p *sendPart) leafFor(job *sendJob, first int) *sendLeaf {
+	n := len(job.leaves)
+	if n == 0 || len(job.leaves[n-1].contents) == snapshot.LeafChunks {
+		leaf := sendLeaf{contents: make([][]byte, 0, snapshot.LeafChunks), known: p.v.o.Memo != nil}
+		leaf.Index = first + n
+		job.leaves, n = append(job.leaves, leaf), n+1
+	}
+	return &job.leaves[n-1]
 }
 
 // print keeps the fingerprint of a content for the memo.
@@ -103,7 +182,7 @@ func (p *sendPart) print(leaf *sendLeaf, content []byte) {
 func (p *sendPart) told(job *sendJob) []sendLeaf {
 	var told []sendLeaf
 	for _, leaf := range job.leaves {
-		if leaf.known {
+		if leaf.known && p.v.o.Memo.leafChunks(p.spec.Name, leaf.Index) == len(leaf.contents) { // else the image has become shorter
 			p.untold.Add(1)
 			continue
 		}

@@ -28,6 +28,7 @@ type saving struct {
 	told SaveProgress
 
 	memo   []MemoPart   // of the parts that were sent
+	leaves int64        // of the parts that were sent
 	untold atomic.Int64 // leaves that the server was not told of, since it has them
 }
 
@@ -76,6 +77,7 @@ type sendLeaf struct {
 	sealed        [][]byte      // of a sealed save, as far as they were sealed
 	prints        []Fingerprint // of a paged part, if there is a memo
 	known         bool          // all chunks are as the memo has them
+	looked        bool          // contents are the file's own, and may change
 }
 
 func newSendPart(v *saving, spec PartSpec) *sendPart {
@@ -154,13 +156,12 @@ func (p *sendPart) add(leaf *sendLeaf, content []byte) {
 
 // finish makes the chunk of a content, unless the memo knows it.
 func (p *sendPart) finish(leaf *sendLeaf, i int) {
-	if m := p.v.o.Memo; m != nil && p.spec.Layout == snapshot.Pages {
-		f := m.Fingerprint(leaf.contents[i])
+	f, ok := p.recall(leaf, i)
+	if ok {
+		return
+	}
+	if p.v.o.Memo != nil && p.spec.Layout == snapshot.Pages {
 		leaf.prints = append(leaf.prints, f)
-		if c, ok := m.Chunk(p.spec.Name, p.spec.ChunkBytes, leaf.Index*snapshot.LeafChunks+i, f); ok {
-			leaf.Chunks = append(leaf.Chunks, c)
-			return
-		}
 	}
 	leaf.known = false
 	c := snapshot.ChunkOf(leaf.contents[i])
@@ -168,6 +169,20 @@ func (p *sendPart) finish(leaf *sendLeaf, i int) {
 		c = snapshot.ChunkOf(p.shown(leaf, i))
 	}
 	leaf.Chunks = append(leaf.Chunks, c)
+}
+
+// recall makes the chunk of a content if the memo has it at its place.
+func (p *sendPart) recall(leaf *sendLeaf, i int) (f Fingerprint, ok bool) {
+	m := p.v.o.Memo
+	if m == nil || p.spec.Layout != snapshot.Pages {
+		return f, false
+	}
+	f = m.Fingerprint(leaf.contents[i])
+	c, ok := m.Chunk(p.spec.Name, p.spec.ChunkBytes, leaf.Index*snapshot.LeafChunks+i, f)
+	if ok {
+		leaf.Chunks, leaf.prints = append(leaf.Chunks, c), append(leaf.prints, f)
+	}
+	return f, ok
 }
 
 // shown is a chunk's content as the server may see it.
@@ -327,6 +342,9 @@ func (p *sendPart) records(leaves []sendLeaf, missing map[snapshot.Hash]bool) (b
 			}
 			delete(missing, c.Hash)
 			content += int64(len(leaf.contents[i]))
+			if leaf.looked {
+				leaf.contents[i] = bytes.Clone(leaf.contents[i])
+			}
 			shown := p.shown(leaf, i)
 			got := p.v.coder.Encode(shown, blob[:0])
 			if err := w.Write(snapshot.Record{Length: int64(c.Length), Hash: c.Hash, Blob: got}); err != nil {
