@@ -162,7 +162,9 @@ func wantImage(t testing.TB, what, path string, want io.WriterTo) {
 // list are the session's snapshots as the command tells them, newest first.
 func (u *runner) list() []headgate.Snapshot {
 	u.r.g.t.Helper()
-	return decoded[[]headgate.Snapshot](u.r.g.t, u.run("list", "--json", "--session", u.session))
+	return decoded[struct {
+		Snapshots []headgate.Snapshot `json:"snapshots"`
+	}](u.r.g.t, u.run("list", "--json", "--session", u.session)).Snapshots
 }
 
 // ready are the ids of those that can be restored, newest first.

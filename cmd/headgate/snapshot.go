@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"text/tabwriter"
@@ -127,7 +128,10 @@ func (c *snapshotListCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return c.print(out, list, func(w io.Writer) {
+	answer := struct {
+		Snapshots []client.Snapshot `json:"snapshots"`
+	}{list}
+	return c.print(out, answer, func(w io.Writer) {
 		snapshotHeading(w)
 		for _, one := range list {
 			snapshotRow(w, one)
@@ -188,7 +192,8 @@ func (c *snapshotLineageCmd) Run(ctx context.Context, out io.Writer) error {
 
 type snapshotRmCmd struct {
 	snapshotArg
-	DryRun bool `help:"Only tell what would be freed."`
+	Session string `placeholder:"SESSION" help:"To let go of an upload under way (save_...): whose it is."`
+	DryRun  bool   `help:"Only tell what would be freed."`
 }
 
 // Run deletes the snapshot.
@@ -196,6 +201,9 @@ func (c *snapshotRmCmd) Run(ctx context.Context, out io.Writer) error {
 	s, err := c.snapshots()
 	if err != nil {
 		return err
+	}
+	if c.Session != "" {
+		return s.Drop(ctx, c.Session, c.SHA)
 	}
 	got, err := s.Delete(ctx, c.SHA, c.DryRun)
 	if err != nil {
@@ -230,9 +238,13 @@ func (c *snapshotExportCmd) Run(ctx context.Context, out io.Writer) error {
 	})
 }
 
-// writeWhole makes a file that was not there, or leaves none.
+// writeWhole makes a file that was not there, or leaves none. What is written has a name
+// of its own until it is whole: of two that make the same file one does.
 func writeWhole(path string, write func(*os.File) error) error {
-	f, err := os.OpenFile(path+".part", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s is there already", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".headgate-*.part") // mode 0600
 	if err != nil {
 		return err
 	}
@@ -240,7 +252,9 @@ func writeWhole(path string, write func(*os.File) error) error {
 	if err = errors.Join(write(f), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil { // and not over one that is there
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s is there already", path)
+	} else if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil
@@ -278,28 +292,27 @@ func openInput(path string) (io.ReadCloser, error) {
 	return os.Open(path)
 }
 
-// shaOrLast is a snapshot's id as given, or that of a session's last ready one.
-func shaOrLast(ctx context.Context, s *client.Snapshots, sha, session string) (string, error) {
-	if sha != "" {
-		return sha, nil
-	}
-	if session == "" {
-		return "", errors.New("which snapshot? give its id, or --session SESSION for the session's last")
-	}
-	var last string
-	stop := errors.New("found")
+// errFound ends a list.
+var errFound = errors.New("found")
+
+// lastSnapshot is the id of a session's last snapshot. One that is damaged is an error:
+// an older state is given to nobody who has not asked for it.
+func lastSnapshot(ctx context.Context, s *client.Snapshots, session string) (string, error) {
+	var last client.Snapshot
 	err := s.List(ctx, session, func(one client.Snapshot) error {
-		if one.State == string(snapshot.Ready) {
-			last = one.SHA
-			return stop
+		if one.SHA != "" && (one.State == string(snapshot.Ready) || one.State == string(snapshot.Failed)) {
+			last = one
+			return errFound
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, stop) {
+	switch {
+	case err != nil && !errors.Is(err, errFound):
 		return "", err
+	case last.SHA == "":
+		return "", fmt.Errorf("session %s has no snapshot", session)
+	case last.State != string(snapshot.Ready):
+		return "", fmt.Errorf("the last snapshot of session %s, %s, cannot be restored (%s): give the id of an earlier one", session, last.SHA, last.Reason)
 	}
-	if last == "" {
-		return "", fmt.Errorf("session %s has no snapshot that can be restored", session)
-	}
-	return last, nil
+	return last.SHA, nil
 }

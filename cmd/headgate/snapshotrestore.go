@@ -61,7 +61,7 @@ func (c *snapshotRestoreCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	sha := c.SHA
 	if sha == "last" {
-		if sha, err = shaOrLast(ctx, s, "", c.Session); err != nil {
+		if sha, err = lastSnapshot(ctx, s, c.Session); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (c *snapshotRestoreCmd) tell(out io.Writer, told []restoredPart) error {
 	}
 	return c.print(out, nil, func(w io.Writer) {
 		for _, p := range told {
-			fmt.Fprintf(w, "%s\t%s\tverified\trestore id %s\n", client.Printable(p.File), byteCount(p.Bytes), client.Printable(p.RestoreID))
+			fmt.Fprintf(w, "%s\t%s\tverified\tsnapshot %s\trestore id %s\n", client.Printable(p.File), byteCount(p.Bytes), client.Printable(p.SHA), client.Printable(p.RestoreID))
 			for _, e := range p.Excluded {
 				fmt.Fprintf(w, "not in it\t%s\t%s\n", client.Printable(e.Name), client.Printable(e.Reason))
 			}

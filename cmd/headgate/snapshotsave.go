@@ -34,7 +34,7 @@ type snapshotSaveCmd struct {
 	Unused        time.Duration  `placeholder:"TIME" help:"It goes so long after nothing uses it any more."`
 	DryRun        bool           `help:"Only tell what it would add."`
 
-	Quiesce int    `placeholder:"PID" help:"Wait until no process or thread below this one has started or ended for a second; after 30 seconds nothing is saved."`
+	Quiesce *int   `placeholder:"PID" help:"Wait until no process or thread below this one has started or ended for a second; after 30 seconds nothing is saved."`
 	Seal    string `placeholder:"FILE" type:"existingfile" help:"Seal to the customer's public key in this file: the server stores what it cannot read."`
 	State   string `placeholder:"DIR" type:"path" help:"Folder of what is remembered between saves; headgate in the user's cache folder by default."`
 	Fresh   bool   `help:"Use nothing of what is remembered: hash everything, begin anew."`
@@ -78,8 +78,8 @@ func (c *snapshotSaveCmd) Run(ctx context.Context, out io.Writer) error {
 		o.Upload = state.upload(ctx, s, c.Session, o)
 	}
 	o.Begun = func(up client.Upload) { state.begun(up.ID) }
-	if c.Quiesce != 0 {
-		if err := c.quiesce(ctx, &o); err != nil {
+	if c.Quiesce != nil {
+		if err := c.quiesce(ctx, *c.Quiesce, &o); err != nil {
 			return err
 		}
 	}
@@ -131,8 +131,8 @@ func (c *snapshotSaveCmd) options() (o client.SaveOptions, err error) {
 
 // quiesce waits until the tree of processes is quiet, and has the proof of it, with what
 // it is like when everything was read, sent along.
-func (c *snapshotSaveCmd) quiesce(ctx context.Context, o *client.SaveOptions) error {
-	tree := newProcessTree(c.Quiesce)
+func (c *snapshotSaveCmd) quiesce(ctx context.Context, pid int, o *client.SaveOptions) error {
+	tree := newProcessTree(pid)
 	before, err := tree.await(ctx, quietFor, quietLimit)
 	if err != nil {
 		return err
