@@ -14,8 +14,9 @@ import (
 	"github.com/headgate/headgate/sessions/snapshot/snapshottest"
 )
 
-// snapshotSettings lift what would stop a measurement.
-const snapshotSettings = settings + "[snapshots]\ncap_bytes = -1\n"
+// snapshotSettings lift what would stop a measurement, and have merged packs removed
+// before they fill the disk.
+const snapshotSettings = settings + "pack_grace = \"30s\"\n[snapshots]\ncap_bytes = -1\n"
 
 // snapshotRows measures saving and restoring memory images. What they need is made when
 // the first of a kind is measured.

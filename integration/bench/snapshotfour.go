@@ -62,7 +62,7 @@ func (w *workshop) saveFour(ctx context.Context) (f four, err error) {
 	}
 	image := filepath.Join(w.dir, "four.img")
 	defer os.Remove(image)
-	if _, err := newImageFile(image, int64(w.largeImage)<<20); err != nil {
+	if _, err := newImageFile(image, int64(w.largeImage)<<20, zeroShare); err != nil {
 		return f, err
 	}
 	for client := range fourClients {

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/sessions/snapshot/snapshottest"
 )
 
-// zeroShare is the share of zero pages of all images.
+// zeroShare is the share of zero pages of images that are saved once or a few times.
 const zeroShare = 0.6
 
 // An imageFile is a file that looks like the memory of a machine, and changes. No byte
@@ -19,8 +19,8 @@ type imageFile struct {
 	times   uint64              // that it was changed
 }
 
-func newImageFile(path string, size int64) (*imageFile, error) {
-	f := &imageFile{path: path, image: snapshottest.NewImage(1, size, zeroShare)}
+func newImageFile(path string, size int64, zeros float64) (*imageFile, error) {
+	f := &imageFile{path: path, image: snapshottest.NewImage(1, size, zeros)}
 	return f, writeImage(path, f.image)
 }
 

@@ -30,7 +30,7 @@ func (w *workshop) newSaver(ctx context.Context, name string, size int64) (*save
 	if err != nil {
 		return nil, err
 	}
-	image, err := newImageFile(filepath.Join(w.dir, name+".img"), size)
+	image, err := newImageFile(filepath.Join(w.dir, name+".img"), size, zeroShare)
 	if err != nil {
 		return nil, err
 	}
