@@ -140,6 +140,7 @@ func TestD18_D03_EachRestoreHasItsOwnIdentity(t *testing.T) {
 	backend := u.token
 	u.token = r.issued("s")
 	saved := u.save(newImageFile(t, image))
+	later := u.save(newImageFile(t, image.Mutate(4, 0.01, snapshottest.Scattered)))
 	var seen []string
 	given := []string{u.token, backend}
 	for _, id := range []string{"child-1", "child-2"} {
@@ -147,10 +148,12 @@ func TestD18_D03_EachRestoreHasItsOwnIdentity(t *testing.T) {
 		if made.Text("base_sha") != main || !strings.Contains(string(made.Body), saved.SHA) {
 			t.Errorf("session from a snapshot = %s, want it to name %s", made, saved.SHA)
 		}
-		child := r.runnerOf(id, backend) // whoever starts it has what it is made of
+		own := r.issued(id)
+		child := r.runnerOf(id, own) // its sandbox has what it is made of, and nothing else of its parent's
 		path, told := child.restore(saved.SHA)
 		wantImage(t, id, path, image)
-		seen, given = append(seen, told.RestoreID, told.Seed), append(given, r.issued(id))
+		child.fails("restore", []string{later.SHA, filepath.Join(t.TempDir(), "later")}, "not found")
+		seen, given = append(seen, told.RestoreID, told.Seed), append(given, own)
 		next := child.save(newImageFile(t, image.Mutate(5, 0.01, snapshottest.Scattered)))
 		if next.Parent != saved.SHA || next.New > saved.Stored/2 {
 			t.Errorf("save of %s = %+v, want it after %s and little of it new", id, next, saved.SHA)

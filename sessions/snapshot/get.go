@@ -23,10 +23,30 @@ func visible(repo Repo, r *record) bool {
 // seen reads a snapshot that the caller may see: ErrNotFound.
 func (k *Keeper) seen(ctx context.Context, by reader, repo Repo, commit OID) (stored, error) {
 	got, err := by.record(ctx, commit.String())
-	if err == nil && (!got.exists() || !visible(repo, &got.record)) {
+	switch {
+	case err != nil:
+		return got, err
+	case !got.exists():
+		return got, ErrNotFound
+	case visible(repo, &got.record):
+		return got, nil
+	}
+	own, err := k.beginning(ctx, repo, commit)
+	if err == nil && !own {
 		err = ErrNotFound
 	}
 	return got, err
+}
+
+// beginning reports whether the caller is the sandbox of a live session that was made
+// from the snapshot: it has that state, whoever's ref it is on.
+func (k *Keeper) beginning(ctx context.Context, repo Repo, commit OID) (bool, error) {
+	session := repo.Actor().Session
+	if session == "" || !repo.CanRead(RefPrefix+session) {
+		return false, nil
+	}
+	owner, ok, err := k.Users.Session(ctx, repo, session)
+	return ok && owner.Live && owner.Fenced == nil && owner.From == commit, err
 }
 
 // Get tells a snapshot, deleted ones too for as long as they are remembered: ErrNotFound.

@@ -274,7 +274,7 @@ func (k *Keeper) baseFor(ctx context.Context, repo Repo, p *planned, id OID) (*S
 	if err != nil || !got.exists() || got.State != Ready {
 		return nil, err
 	}
-	if got.Session != p.spec.Session && got.Commit != p.owner.From || !visible(repo, &got.record) {
+	if got.Commit != p.owner.From && (got.Session != p.spec.Session || !visible(repo, &got.record)) {
 		return nil, nil
 	}
 	all, err := k.tell(ctx, repo, []stored{got})
