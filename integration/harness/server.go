@@ -113,7 +113,10 @@ func (s *Server) start(listen string) error {
 	s.cmd, s.exited = cmd, exited
 	s.mu.Unlock()
 	select {
-	case s.URL = <-where:
+	case url := <-where:
+		if url != s.URL { // one that starts again is where it was, and others are asking
+			s.URL = url
+		}
 	case <-exited:
 		return fmt.Errorf("server ended at its start: %w\n%s", s.err, s.logs.String())
 	case <-time.After(startLimit):
