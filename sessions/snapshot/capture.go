@@ -3,6 +3,8 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"io"
+	"syscall"
 	"time"
 
 	"github.com/headgate/headgate/gitstore/ledger"
@@ -20,7 +22,7 @@ func (k *Keeper) capture(ctx context.Context, repo Repo, p *planned) error {
 			return err
 		}
 		if len(under) >= k.Limits.Uploads {
-			return &FullError{What: "uploads of one session at once", Quota: int64(k.Limits.Uploads), Use: int64(len(under)) + 1}
+			return &FullError{What: "uploads of one session at once", Slots: true, Quota: int64(k.Limits.Uploads), Use: int64(len(under)) + 1}
 		}
 	}
 	return k.change(ctx, repo.ID(), repo.Actor(), &captureIntent{p})
@@ -157,6 +159,9 @@ const endPatience = 20 * time.Second
 func (k *Keeper) refuse(ctx context.Context, repo Repo, p *planned, why error) error {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 	defer done()
+	if reasonOf(why) == unwritten {
+		k.Logger.ErrorContext(ctx, "save a snapshot", "repo", repo.ID().ID, "session", p.spec.Session, "err", why)
+	}
 	var err error
 	if _, again := ledger.IsRepeated(why); again || errors.Is(why, ErrNotQuiet) {
 		err = k.drop(ctx, repo, p)
@@ -182,10 +187,10 @@ func (in *refuseIntent) fill(ctx context.Context, g *guarding) error {
 	}
 	data := eventData{Save: in.p.id}
 	if got.exists() {
-		r := g.fail(got, in.why.Error())
+		r := g.fail(got, reasonOf(in.why))
 		data = r.data()
 	}
-	data.Reason = cut(in.why.Error())
+	data.Reason = cut(reasonOf(in.why))
 	var over *OverCapError
 	if errors.As(in.why, &over) {
 		data.Cap, data.Bytes = over.Cap, over.Size
@@ -207,6 +212,48 @@ func (in *refuseIntent) notice(ctx context.Context, g *guarding, over *OverCapEr
 	to.Stale, to.Cap, to.Bytes, to.At = true, over.Cap, over.Size, g.q.Now
 	g.a.Rider.Join(st.put(to))
 	return nil
+}
+
+const unwritten = "the save could not be written"
+
+// reasonOf is why a save failed, for whoever may see it: what this package says, and of
+// the store's troubles, which tell of its folders, nothing.
+func reasonOf(err error) string {
+	for _, ours := range []error{ErrInvalid, ErrMissing, ErrMismatch} {
+		if errors.Is(err, ours) {
+			return err.Error()
+		}
+	}
+	for _, one := range []error{
+		ErrNotFound, ErrNoSession, ErrNotQuiet, ErrSealNeeded, ErrBusy, ErrDamaged,
+		io.ErrUnexpectedEOF, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, one) {
+			return one.Error()
+		}
+	}
+	var (
+		field *FieldError
+		moved *MovedError
+		over  *OverCapError
+		full  *FullError
+		state *StateError
+	)
+	switch {
+	case errors.As(err, &field):
+		return field.Error()
+	case errors.As(err, &moved):
+		return moved.Error()
+	case errors.As(err, &over):
+		return over.Error()
+	case errors.As(err, &full):
+		return full.Error()
+	case errors.As(err, &state):
+		return state.Error()
+	case errors.Is(err, ledger.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return "no space is left"
+	}
+	return unwritten
 }
 
 // fail writes down that a save came to nothing.

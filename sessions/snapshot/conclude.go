@@ -98,15 +98,9 @@ func (k *Keeper) ended(ctx context.Context, repo Repo, p *planned, err error) er
 }
 
 // retryable reports whether an upload that could not be sealed may be sealed later, when
-// more was sent, or another save has ended, or there is space.
+// more was sent, or the right thing asked for, or another save has ended, or there is space.
 func retryable(err error) bool {
 	var moved *MovedError
 	var over *OverCapError
-	var field *FieldError
-	for _, final := range []error{ErrInvalid, ErrNotQuiet, ErrSealNeeded} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	return !errors.As(err, &moved) && !errors.As(err, &over) && !errors.As(err, &field)
+	return !errors.Is(err, ErrNotQuiet) && !errors.As(err, &moved) && !errors.As(err, &over)
 }

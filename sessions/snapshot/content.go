@@ -105,7 +105,7 @@ func (r *contentReader) take(run *contentRun, b []byte) (rest []byte, err error)
 // Content takes the content of whole leaves of a paged part, from leaf first on, stages
 // what is new, and gives their lists, as if they had been told and sent. It saves who has
 // saved nothing yet from hashing. Errors: ErrUploadNotFound, ErrInvalid,
-// io.ErrUnexpectedEOF, *OverCapError.
+// io.ErrUnexpectedEOF, *OverCapError, *FullError.
 func (k *Keeper) Content(ctx context.Context, repo Repo, session, upload, part string, first int, body io.Reader) ([]Leaf, error) {
 	p, stage, err := k.receiving(ctx, repo, session, upload)
 	if err != nil {
@@ -133,7 +133,7 @@ func (k *Keeper) Content(ctx context.Context, repo Repo, session, upload, part s
 		}
 		leaves = append(leaves, leaf)
 	}
-	return leaves, k.overCap(stage.Bytes())
+	return leaves, k.heldToCap(ctx, repo, p, stage)
 }
 
 // maxContentChunks bounds the chunks of one content stream: 1 GiB of the smallest.

@@ -10,7 +10,7 @@ import (
 )
 
 // deleteTries is how often a deletion is made anew while the session's snapshots change.
-const deleteTries = 16
+const deleteTries = 64
 
 // pinnedHolder stands among holders for pins that are not ours.
 const pinnedHolder = "pin"

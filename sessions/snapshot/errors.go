@@ -81,6 +81,7 @@ func (e *OverCapError) Error() string {
 // A FullError says that the repo's quota of memory bytes, or of snapshots, is used up.
 type FullError struct {
 	What       string // the limit's name
+	Slots      bool   // it is one on a number, not on bytes
 	Quota, Use int64
 }
 

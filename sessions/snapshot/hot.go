@@ -3,6 +3,8 @@ package snapshot
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/headgate/headgate/gitstore/ledger"
 )
@@ -46,6 +48,26 @@ func decodeHot(b []byte) ([]int, error) {
 		chunks, b = append(chunks, int(at)), b[n:]
 	}
 	return chunks, nil
+}
+
+// hotPart is the name of the part that a hot order is of, and holds its chunks to those
+// that there are; an empty name is the first one's. ErrInvalid, *FieldError.
+func hotPart(m Manifest, name string, chunks []int) (string, error) {
+	at := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == name || name == "" })
+	if at < 0 {
+		return "", &FieldError{Field: "part", Text: fmt.Sprintf("the snapshot has no part %q", name)}
+	}
+	p := m.Parts[at]
+	most := int64(p.Leaves) * LeafChunks // how many a streamed one has only its lists tell
+	if p.Layout == Pages {
+		most = (p.Size + int64(p.ChunkBytes) - 1) / int64(p.ChunkBytes)
+	}
+	for _, c := range chunks {
+		if int64(c) >= most {
+			return "", &FieldError{Field: "chunks", Text: fmt.Sprintf("part %s has no chunk %d", p.Name, c)}
+		}
+	}
+	return p.Name, nil
 }
 
 // isCheck reports whether a batch was refused by a check.

@@ -157,7 +157,7 @@ func (k *Keeper) Standing(ctx context.Context, repo RepoID, sessions ...string) 
 }
 
 // HotOrder keeps which chunks a restore touched first, by number in the part; an empty name is the first
-// one's. Errors: ErrInvalid, ErrNotFound, *StateError.
+// one's. Errors: ErrInvalid, *FieldError, ErrNotFound, *StateError.
 func (k *Keeper) HotOrder(ctx context.Context, repo Repo, commit OID, part string, chunks []int) error {
 	if part != "" && !goodName(part) {
 		return invalidf("part %q", part)
@@ -169,12 +169,12 @@ func (k *Keeper) HotOrder(ctx context.Context, repo Repo, commit OID, part strin
 	if _, err := k.ready(ctx, repo, commit); err != nil {
 		return err
 	}
-	if part == "" {
-		m, _, err := manifestOf(ctx, repo, commit)
-		if err != nil {
-			return err
-		}
-		part = m.Parts[0].Name
+	m, _, err := manifestOf(ctx, repo, commit)
+	if err != nil {
+		return err
+	}
+	if part, err = hotPart(m, part, chunks); err != nil {
+		return err
 	}
 	b := ledger.Batch{
 		Space:  ledger.RepoSpace(repo.ID().ID),

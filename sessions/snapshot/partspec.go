@@ -36,10 +36,10 @@ func (p PartSpec) Complete() (PartSpec, error) {
 // check is nil for a complete part.
 func (p PartSpec) check() *FieldError {
 	switch {
-	case !goodName(p.Name):
-		return &FieldError{Field: "name", Text: fmt.Sprintf("must be 1 to %d printable characters without a slash", MaxName)}
 	case !goodName(p.Kind):
 		return &FieldError{Field: "kind", Text: fmt.Sprintf("must be 1 to %d printable characters without a slash", MaxName)}
+	case !goodName(p.Name):
+		return &FieldError{Field: "name", Text: fmt.Sprintf("must be 1 to %d printable characters without a slash", MaxName)}
 	case p.Layout != Pages && p.Layout != Stream:
 		return &FieldError{Field: "layout", Text: fmt.Sprintf("must be %s or %s", Pages, Stream)}
 	case p.ChunkBytes < MinChunk || p.ChunkBytes > MaxChunk || bits.OnesCount(uint(p.ChunkBytes)) != 1:

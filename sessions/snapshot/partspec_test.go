@@ -48,6 +48,7 @@ func TestCompleteRefusesByField(t *testing.T) {
 		{snapshot.PartSpec{Name: "\xff"}, "name"},
 		{snapshot.PartSpec{Name: strings.Repeat("x", 129)}, "name"},
 		{snapshot.PartSpec{Name: "a", Kind: "b/c"}, "kind"},
+		{snapshot.PartSpec{Kind: "../x"}, "kind"}, // not the name that it would give the part
 		{snapshot.PartSpec{Layout: "rows"}, "layout"},
 		{snapshot.PartSpec{ChunkBytes: -4096}, "chunk_bytes"},
 		{snapshot.PartSpec{ChunkBytes: 5000}, "chunk_bytes"},

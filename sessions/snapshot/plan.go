@@ -231,13 +231,25 @@ func (p *planned) ofHead(ctx context.Context, _ *Keeper, repo Repo) error {
 	return nil
 }
 
-func (p *planned) ofWorkspace(ctx context.Context, _ *Keeper, repo Repo) error {
+func (p *planned) ofWorkspace(ctx context.Context, k *Keeper, repo Repo) error {
 	p.workspace = p.spec.Workspace
 	if p.workspace.IsZero() {
 		p.workspace = p.owner.Head
 		return nil
 	}
-	return repo.Readable(ctx, p.workspace)
+	if err := repo.Readable(ctx, p.workspace); err != nil {
+		return err
+	}
+	return k.noSnapshot(ctx, repo, p.workspace)
+}
+
+// noSnapshot refuses a snapshot for a workspace: whoever clones it would get the memory.
+func (k *Keeper) noSnapshot(ctx context.Context, repo Repo, workspace OID) error {
+	got, err := k.reads(repo.ID()).record(ctx, workspace.String())
+	if err == nil && got.exists() {
+		err = &FieldError{Field: "workspace_sha", Text: "is a snapshot: a workspace holds none"}
+	}
+	return err
 }
 
 // ofBase finds the snapshot whose chunks are re-used.
@@ -367,7 +379,12 @@ func (p *planned) same(excluded []Excluded) bool {
 
 // quiet is ErrNotQuiet if q says that the sandbox was not.
 func quiet(q *Quiet) error {
-	if q != nil && q.Before != q.After {
+	switch {
+	case q == nil:
+		return nil
+	case q.Before == "" || q.After == "" || len(q.Before) > maxText || len(q.After) > maxText:
+		return &FieldError{Field: "quiescence", Text: "needs before and after, hashes over the sandbox's processes"}
+	case q.Before != q.After:
 		return ErrNotQuiet
 	}
 	return nil

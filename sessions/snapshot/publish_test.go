@@ -143,7 +143,13 @@ func TestWorkspaceMovesWithTheSnapshot(t *testing.T) {
 	if w.head(t, owner.Ref) != next || s.Workspace != next {
 		t.Errorf("branch at %s, snapshot of %s, want %s", w.head(t, owner.Ref), s.Workspace, next)
 	}
+	var field *FieldError
 	_, err := w.trySave(t, snap{SaveSpec: SaveSpec{Session: "s", Workspace: s.Commit, MoveWorkspace: true}, chunks: []string{"b"}})
+	if !errors.As(err, &field) || field.Field != "workspace_sha" {
+		t.Errorf("a snapshot for a workspace: %v", err)
+	}
+	other := w.put("commit", []byte("tree "+OID{1}.String()+"\n\nother\n"))
+	_, err = w.trySave(t, snap{SaveSpec: SaveSpec{Session: "s", Workspace: other, MoveWorkspace: true}, chunks: []string{"b"}})
 	var moved *MovedError
 	if !errors.As(err, &moved) || moved.Ref != owner.Ref || moved.Actual != next {
 		t.Errorf("where the branch is not at its session's head any more: %v", err)
@@ -195,7 +201,7 @@ func TestSkip(t *testing.T) {
 	}
 	for name, other := range map[string]SaveSpec{
 		"another machine": {Session: "s"}, "a name": {Session: "s", Machine: spec.Machine, Name: "n"},
-		"another workspace": {Session: "s", Machine: spec.Machine, Workspace: one.Commit},
+		"another workspace": {Session: "s", Machine: spec.Machine, Workspace: w.put("commit", []byte("tree "+OID{1}.String()+"\n\nother\n"))},
 	} {
 		if p, err := w.k.plan(t.Context(), repo, &other); err != nil || p.same(spec.Excluded) {
 			t.Errorf("%s: %v, want no skipping", name, err)
@@ -328,10 +334,10 @@ func TestD12_DR22_LineageOfThreeGenerations(t *testing.T) {
 func TestHotOrder(t *testing.T) {
 	w := newWorld(t, Limits{})
 	w.session("s", OID{})
-	one := w.save(t, "s", "a")
+	one := w.save(t, "s", "a", "b", "c", "d")
 	repo := w.as(backend())
-	want := []int{7, 0, 300, 2, MaxImage/MinChunk - 1}
-	if err := w.k.HotOrder(t.Context(), repo, one.Commit, "memory", append(slices.Clone(want), 7, 300)); err != nil {
+	want := []int{3, 0, 2}
+	if err := w.k.HotOrder(t.Context(), repo, one.Commit, "memory", append(slices.Clone(want), 3, 2)); err != nil {
 		t.Fatalf("HotOrder: %v", err)
 	}
 	if got, err := w.k.hotOrder(t.Context(), w.repo, one.Commit, "memory"); err != nil || !slices.Equal(got, want) {
@@ -344,6 +350,13 @@ func TestHotOrder(t *testing.T) {
 		if err := w.k.HotOrder(t.Context(), repo, one.Commit, "memory", bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("HotOrder(%d) = %v", bad, err)
 		}
+	}
+	var field *FieldError
+	if err := w.k.HotOrder(t.Context(), repo, one.Commit, "", []int{4}); !errors.As(err, &field) || field.Field != "chunks" {
+		t.Errorf("HotOrder of a chunk behind the end = %v", err)
+	}
+	if err := w.k.HotOrder(t.Context(), repo, one.Commit, "disk", want); !errors.As(err, &field) || field.Field != "part" {
+		t.Errorf("HotOrder of a part there is none of = %v", err)
 	}
 	if _, err := w.delete(one.Commit); err != nil {
 		t.Fatalf("Delete: %v", err)

@@ -176,7 +176,7 @@ func (k *Keeper) room(ctx context.Context, by reader, more int64) error {
 	case err != nil:
 		return err
 	case count+1 > int64(k.Limits.MaxCount):
-		return &FullError{What: "number of snapshots", Quota: int64(k.Limits.MaxCount), Use: count + 1}
+		return &FullError{What: "number of snapshots", Slots: true, Quota: int64(k.Limits.MaxCount), Use: count + 1}
 	case k.Limits.Quota > 0 && bytes+more > k.Limits.Quota:
 		return &FullError{What: "quota of snapshot bytes", Quota: k.Limits.Quota, Use: bytes + more}
 	}

@@ -26,8 +26,8 @@ func (k *Keeper) Export(ctx context.Context, repo Repo, commit OID, w io.Writer)
 
 // Import makes a ready snapshot of a bundle, with the same id: the session's new one. All
 // of it is read and hashed first, as after a save. Errors: ErrInvalid and *FieldError for
-// what is no snapshot, ErrDamaged for one that is not what its hashes say, *StateError
-// for one that is here already, *OverCapError, *FullError, those of the store.
+// what is no whole snapshot, *StateError for one that is here already, *OverCapError,
+// *FullError, those of the store.
 func (k *Keeper) Import(ctx context.Context, repo Repo, session string, bundle io.Reader, once *ledger.Once[Snapshot]) (Snapshot, error) {
 	p, err := k.plan(ctx, repo, &SaveSpec{Session: session, Once: once, imported: true})
 	if err != nil {
@@ -54,8 +54,11 @@ func (k *Keeper) importBundle(ctx context.Context, repo Repo, p *planned, bundle
 	}
 	in := packRepo{repo, pack}
 	m, parts, err := k.checkLists(ctx, in, tip)
+	if err == nil {
+		err = checkForm(ctx, in, tip, m)
+	}
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, foreign(err)
 	}
 	if p.spec.Envelope = m.Envelope; p.spec.Envelope != nil || k.Limits.RequireSeal || p.owner.CaptureKey != "" {
 		if err := p.sealed(k.Limits.RequireSeal); err != nil {
@@ -65,9 +68,12 @@ func (k *Keeper) importBundle(ctx context.Context, repo Repo, p *planned, bundle
 	if p.workspace, err = parentOf(ctx, in, tip, m); err != nil {
 		return Snapshot{}, err
 	}
+	if err := k.noSnapshot(ctx, repo, p.workspace); err != nil {
+		return Snapshot{}, err
+	}
 	stored, err := k.checkContents(ctx, in, parts)
 	if err != nil {
-		return Snapshot{}, err
+		return Snapshot{}, foreign(err)
 	}
 	if stored != m.Stored {
 		return Snapshot{}, &FieldError{Field: "stored_bytes", Text: fmt.Sprintf("must be %d", stored)}

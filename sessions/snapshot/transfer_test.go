@@ -51,14 +51,18 @@ func TestImportRefusals(t *testing.T) {
 	good := maps.Clone(w.objects)
 	blob := w.blobsOf(t, got.Commit, 0)[3]
 	workspace := got.Workspace
+	odd := w.withEntry(t, got.Commit, "zzz", []byte("what no save makes"))
+	good = maps.Clone(w.objects)
+	isInvalid := func(err error) bool { return errors.Is(err, ErrInvalid) && !isDamage(err) }
 	for name, c := range map[string]struct {
 		limits Limits
 		tip    OID
 		spoil  func()
 		want   func(error) bool
 	}{
-		"no snapshot":   {tip: workspace, want: isDamage},
-		"chunk is gone": {tip: got.Commit, spoil: func() { delete(w.objects, blob) }, want: isDamage},
+		"no snapshot":   {tip: workspace, want: isInvalid},
+		"chunk is gone": {tip: got.Commit, spoil: func() { delete(w.objects, blob) }, want: isInvalid},
+		"another entry": {tip: odd, want: isInvalid},
 		"over the cap":  {limits: Limits{Cap: 1000}, tip: got.Commit, want: func(err error) bool { return errors.As(err, new(*OverCapError)) }},
 		"must be sealed": {limits: Limits{RequireSeal: true}, tip: got.Commit,
 			want: func(err error) bool { return errors.Is(err, ErrSealNeeded) }},
@@ -87,4 +91,25 @@ func TestImportRefusals(t *testing.T) {
 	if _, err := there.k.Import(t.Context(), there.as(backend()), "s", bytes.NewReader([]byte("no bundle")), nil); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Import of no bundle = %v, want %v", err, ErrInvalid)
 	}
+}
+
+// withEntry is a snapshot's commit with one more file in its tree.
+func (w *world) withEntry(t *testing.T, commit OID, name string, content []byte) OID {
+	t.Helper()
+	repo := w.as(backend())
+	tree, err := treeOf(t.Context(), repo, commit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, data, err := repo.Object(t.Context(), tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, err := repo.Object(t.Context(), commit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := w.put("blob", content)
+	data = append(append(data, "100644 "+name+"\x00"...), blob[:]...)
+	return w.put("commit", bytes.Replace(text, []byte(tree.String()), []byte(w.put("tree", data).String()), 1))
 }

@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -184,17 +183,17 @@ type sentChunk struct {
 // Put takes the blobs of chunks until r ends, and tells how many were taken. Each is
 // held to its hash before it is staged: ErrMismatch. What came before is staged all the
 // same. What is over the cap ends the upload. Errors: ErrUploadNotFound, ErrInvalid,
-// io.ErrUnexpectedEOF, *OverCapError.
+// io.ErrUnexpectedEOF, *OverCapError, *FullError.
 func (k *Keeper) Put(ctx context.Context, repo Repo, session, upload string, r *SparseReader) (int, error) {
 	p, stage, err := k.receiving(ctx, repo, session, upload)
 	if err != nil {
 		return 0, err
 	}
 	taken, err := k.put(ctx, stage, r)
-	if errors.As(err, new(*OverCapError)) {
-		err = k.refuse(ctx, repo, p, err) // the reaper takes the stage away: others still write to it
+	if err != nil {
+		return taken, err
 	}
-	return taken, err
+	return taken, k.heldToCap(ctx, repo, p, stage)
 }
 
 func (k *Keeper) put(ctx context.Context, stage Stage, r *SparseReader) (taken int, err error) {
@@ -238,7 +237,7 @@ func (k *Keeper) put(ctx context.Context, stage Stage, r *SparseReader) (taken i
 				if _, err := stage.Add(c.chunk, c.blob); err != nil {
 					return err
 				}
-				if err := k.overCap(stage.Bytes()); err != nil {
+				if err := k.fullStage(stage); err != nil {
 					return err
 				}
 				blob := c.blob
