@@ -260,6 +260,8 @@ func snapshotProblem(err error) (problem, bool) {
 		return problem{http.StatusConflict, codePrecondition, moved.Error()}, true
 	case errors.As(err, &cap):
 		return problem{http.StatusRequestEntityTooLarge, codeOverCap, cap.Error()}, true
+	case errors.As(err, &full) && full.Slots:
+		return problem{http.StatusConflict, codeNoSlots, full.Error()}, true
 	case errors.As(err, &full):
 		return problem{http.StatusInsufficientStorage, codeFull, full.Error()}, true
 	case errors.As(err, &damaged):

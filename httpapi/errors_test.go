@@ -126,6 +126,7 @@ var errorRows = []struct {
 	{"snapshot.MovedError", &snapshot.MovedError{Ref: "refs/x"}, 409, "precondition_failed", "conflict", false},
 	{"snapshot.OverCapError", &snapshot.OverCapError{Cap: 1, Size: 2}, 413, "over_cap", "payload_too_large", false},
 	{"snapshot.FullError", &snapshot.FullError{What: "quota_bytes"}, 507, "storage_full", "unavailable", true},
+	{"", &snapshot.FullError{What: "uploads", Slots: true}, 409, "no_slots", "conflict", false},
 	{"snapshot.DamagedError", &snapshot.DamagedError{What: "leaf 1 chunk 2", Err: io.ErrUnexpectedEOF}, 500, "snapshot_damaged", "internal", false},
 	{"snapshot.StateError", &snapshot.StateError{State: snapshot.Deleting}, 409, "snapshot_state", "conflict", false},
 	{"snapshot.InUseError", &snapshot.InUseError{Holders: []string{"x"}}, 409, "in_use", "conflict", false},

@@ -109,7 +109,7 @@ func snapshotRow(w io.Writer, s client.Snapshot) {
 type snapshotListCmd struct {
 	repoFlags
 	Session string `placeholder:"SESSION" help:"The session; without it bases and saved states that can be launched are listed."`
-	Arch    string `placeholder:"ARCH" help:"Without a session: only those of this architecture."`
+	Arch    string `placeholder:"ARCH" help:"Without a session: only those of this architecture, or of none that is told."`
 }
 
 // Run prints a line for each snapshot.
