@@ -222,7 +222,7 @@ func (g *gate) everyRoute(repo, session string) []harness.Ask {
 	if err := json.Unmarshal(g.want(200, harness.Ask{Path: "/openapi.json"}).Body, &doc); err != nil {
 		g.t.Fatal(err)
 	}
-	fill := strings.NewReplacer("{repo}", url.PathEscape(repo), "{id}", session, "{part}", session)
+	fill := strings.NewReplacer("{repo}", url.PathEscape(repo), "{id}", session, "{part}", session, "{hash}", strings.Repeat("1", 64))
 	var asks []harness.Ask
 	for path, operations := range doc.Paths {
 		for method, op := range operations {
