@@ -205,14 +205,18 @@ func (p *sendPart) sendContent(ctx context.Context, job *sendJob, buf []byte) ([
 	}
 	var answer []byte
 	path := fmt.Sprintf("content?first=%d", job.leaves[0].Index)
-	if err := p.post(ctx, path, contentMedia, body, &answer); err != nil {
-		return body, err
+	tries, err := p.tried(ctx, path, contentMedia, body, &answer)
+	if err == nil {
+		err = listed(job, answer)
 	}
-	if err := listed(job, answer); err != nil {
-		return body, err
+	if err != nil {
+		return nil, err
 	}
 	p.v.tell(SaveProgress{Read: job.bytes, Sent: int64(len(body)), Saved: max(0, job.bytes-int64(len(body)))})
 	p.note(job)
+	if tries > 1 {
+		return nil, nil // what has failed may still be reading it
+	}
 	return body, nil
 }
 

@@ -370,12 +370,19 @@ func asked(left map[snapshot.Hash]bool) error {
 // post sends a body below the upload, again if that fails on the way. All that is
 // sent so may be sent twice. answer takes the answer's body if it is not nil.
 func (p *sendPart) post(ctx context.Context, what, media string, body []byte, answer *[]byte) error {
+	_, err := p.tried(ctx, what, media, body, answer)
+	return err
+}
+
+// tried is post, and tells how often it was sent: a body that was sent once is nobody's any more.
+func (p *sendPart) tried(ctx context.Context, what, media string, body []byte, answer *[]byte) (tries int, err error) {
 	what, query, _ := strings.Cut(what, "?")
 	path := withQuery(p.v.s.path("sessions", p.v.o.Session, "snapshots", "uploads", p.v.up.ID, what), "part", p.spec.Name)
 	if query != "" {
 		path += "&" + query
 	}
-	return again(ctx, func() error {
+	err = again(ctx, func() error {
+		tries++
 		ctx, cancel := context.WithTimeout(ctx, transferLimit)
 		defer cancel()
 		header := http.Header{"Content-Type": {media}, "Accept": {octetMedia}}
@@ -393,6 +400,7 @@ func (p *sendPart) post(ctx context.Context, what, media string, body []byte, an
 		}
 		return err
 	})
+	return tries, err
 }
 
 const (
