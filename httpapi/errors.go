@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -58,70 +56,6 @@ func invalid(format string, args ...any) error {
 func tooLarge(format string, args ...any) error {
 	return &requestError{kind: kindTooLarge, text: fmt.Sprintf(format, args...)}
 }
-
-// The code values of error bodies that this room sends.
-const (
-	codeInvalid      = "invalid_request"
-	codeUnauthorized = "unauthorized"
-	codeForbidden    = "forbidden"
-	codePolicy       = "policy_denied"
-	codeNoRepo       = "repository_not_found"
-	codeRepoDeleted  = "repository_deleted"
-	codeRepoExists   = "repository_exists"
-	codeNoRef        = "ref_not_found"
-	codeNoPath       = "path_not_found"
-	codeNoObject     = "object_not_found"
-	codeNoPin        = "pin_not_found"
-	codeNoRoute      = "route_not_found"
-	codeMethod       = "method_not_allowed"
-	codeMediaType    = "unsupported_media_type"
-	codeExists       = "already_exists"
-	codeConflict     = "ref_conflict"
-	codeDefault      = "default_branch"
-	codeNoChanges    = "no_changes"
-	codePrecondition = "precondition_failed"
-	codeRange        = "range_not_satisfiable"
-	codeNotForward   = "not_fast_forward"
-	codeTooLarge     = "payload_too_large"
-	codeNotSupported = "not_supported"
-	codeInternal     = "internal"
-	codeUnavailable  = "unavailable"
-	codeTimeout      = "timeout"
-	codeCanceled     = "canceled"
-	codeNoSpace      = "no_space"
-	codeTooMany      = "too_many_requests"
-	codeNoSession    = "session_not_found"
-	codeNoFork       = "fork_not_found"
-	codeNoToken      = "token_not_found"
-	codeNoDenial     = "denial_not_found"
-	codeStaleEpoch   = "stale_epoch"
-	codeState        = "session_state"
-	codeViewOnly     = "view_only"
-	codeInUse        = "in_use"
-	codeLeaseHeld    = "lease_held"
-	codeLeaseLost    = "lease_lost"
-	codeNoSlots      = "no_slots"
-	codePicked       = "already_picked"
-	codeMismatch     = "idempotency_mismatch"
-	codeForkFailed   = "fork_failed"
-	codeNoSnapshot   = "snapshot_not_found"
-	codeNoUpload     = "upload_not_found"
-	codeNotQuiet     = "not_quiescent"
-	codeMissing      = "chunks_missing"
-	codeHash         = "hash_mismatch"
-	codeDamaged      = "snapshot_damaged"
-	codeSealed       = "sealed"
-	codeNotSealed    = "not_sealed"
-	codeNoSealingKey = "no_sealing_key"
-	codeSealBroken   = "seal_broken"
-	codeSealNeeded   = "seal_needed"
-	codeBase         = "base_image"
-	codeBusy         = "busy"
-	codeOverCap      = "over_cap"
-	codeFull         = "storage_full"
-	codeSnapState    = "snapshot_state"
-	codeField        = "invalid_field"
-)
 
 // statusCanceled is what a request is logged with whose client went away.
 const statusCanceled = 499
@@ -428,113 +362,4 @@ var sentinels = []struct {
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, codeTimeout, "request body made no progress"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, codeTimeout, "time limit reached"},
 	{context.Canceled, statusCanceled, codeCanceled, "request was canceled"},
-}
-
-// A problemBody is the one JSON shape of errors.
-type problemBody struct {
-	Error     string `json:"error"`
-	Status    int    `json:"status"`
-	Title     string `json:"title"`
-	Type      string `json:"type"`
-	Detail    string `json:"detail"`
-	Code      string `json:"code"`
-	Retryable bool   `json:"retryable"`
-	moreBody
-}
-
-func (p problem) body() problemBody {
-	title := http.StatusText(p.status)
-	if title == "" {
-		title = "Client Closed Request"
-	}
-	return problemBody{
-		Error: p.text, Status: p.status, Title: title, Type: "about:blank",
-		Detail: p.text, Code: p.code, Retryable: p.retryable(),
-	}
-}
-
-// refusedDrain is how much is read and thrown away of the body of a request that
-// is over a limit. One that was not let in must cost little, but a small body not
-// its client's connection; a client that waits for 100 Continue is not asked to
-// send at all.
-func (s *Server) refusedDrain(x *exchange, r *http.Request) int64 {
-	switch {
-	case x.pass != nil:
-		return s.Limits.DrainBytes
-	case r.Header.Get("Expect") != "":
-		return 0
-	}
-	return min(s.Limits.DrainBytes, 64<<10)
-}
-
-// leaves reports whether draining so much of a body will leave some of it, as far as
-// is known: the connection is of no use to its client then, which has to be told.
-func (s *Server) leaves(r *http.Request, drain int64) bool {
-	return r.ContentLength > drain || r.ContentLength < 0 && drain < s.Limits.DrainBytes
-}
-
-// fail answers with err, or cuts the connection when an answer has begun.
-func (s *Server) fail(x *exchange, r *http.Request, err error) {
-	x.failure = err
-	if x.started() {
-		panic(http.ErrAbortHandler)
-	}
-	drain := s.Limits.DrainBytes
-	if limit := (*limitError)(nil); errors.As(err, &limit) {
-		x.retry = limit.retry
-		drain = s.refusedDrain(x, r)
-	}
-	waits, broken := x.awaitsContinue(r), x.body.broken()
-	known := x.who != nil && x.body != nil && drain > 0 && !waits && !broken
-	if known {
-		x.streamBoth()
-	}
-	if !x.streams && (broken || known && s.leaves(r, drain)) {
-		x.Header().Set("Connection", "close")
-	}
-	var written *resultError
-	if errors.As(err, &written) {
-		x.envelope(problemOf(err), s.more(x, r, err), written)
-	} else {
-		x.problem(r, problemOf(err), s.more(x, r, err))
-	}
-	switch {
-	case known:
-		x.drain(drain)
-	case waits || broken:
-		x.linger(briefLinger)
-	default:
-		x.linger(s.Limits.HeaderTimeout)
-	}
-}
-
-// problem writes p in the one JSON shape, or as a line that git shows its user.
-func (x *exchange) problem(r *http.Request, p problem, more moreBody) {
-	x.problemHeaders(p)
-	if isGit(r) {
-		text := p.text + "\n"
-		if more.Hint != "" {
-			text += more.Hint + "\n"
-		}
-		x.plain(p.status, text)
-		return
-	}
-	body := p.body()
-	body.moreBody = more
-	_ = x.json(p.status, body)
-}
-
-func (x *exchange) problemHeaders(p problem) {
-	h := x.Header()
-	// Headers of an answer that was meant and did not come.
-	for _, name := range []string{"Etag", "Last-Modified", "Cache-Control", "Content-Length", "Content-Encoding"} {
-		h.Del(name)
-	}
-	h.Set("Cache-Control", "no-store")
-	switch p.status {
-	case http.StatusUnauthorized:
-		h.Set("WWW-Authenticate", challenge(x.route))
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		h.Set("Retry-After", strconv.FormatInt(int64((max(x.retry, time.Second)+time.Second-1)/time.Second), 10))
-	}
 }

@@ -13,8 +13,9 @@
 //
 // # The format, version 1
 //
-// The commit's parents are the snapshot before, if the session's history is kept as a
-// chain, and the workspace commit the state belongs to. Its tree:
+// The commit's last parent is the workspace commit the state belongs to. One before it,
+// the snapshot before, is read and not written: history is kept by a pin on each snapshot,
+// so that each can be let go of by itself; the manifest names what it came after. Its tree:
 //
 //	manifest.json      what there is (see Manifest), a few KB
 //	m/<hi>/<lo>        chunk <lo> (2 hex) of leaf <hi> (6 hex), a blob
